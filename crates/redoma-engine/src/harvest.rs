@@ -1,0 +1,256 @@
+//! The files that come out: whatever the code left in its workspace, read as if it were a trap.
+//!
+//! By now every process of the sandbox is dead, so nothing moves any more. Still, nothing that it made is followed:
+//! each file is opened beneath the workspace's descriptor with symlinks, magic links and mount crossings refused, must be
+//! a plain file with one name, and the sum of sizes is bounded, since a sparse file can claim any size for free.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use redoma_model::{HarvestedFile, SkippedFile};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+/// Folders deeper than this are left; no honest program nests so far.
+const MAX_DEPTH: usize = 64;
+/// At most this many files are handed out, and as many complaints listed.
+const MAX_FILES: usize = 10_000;
+/// Names that this program itself puts into workspaces.
+const RESERVED_PREFIX: &[u8] = b".redoma-";
+
+#[derive(Debug, thiserror::Error)]
+pub enum HarvestError {
+    #[error("could not write {}: {source}; what was not written is lost", path.display())]
+    Write { path: PathBuf, source: io::Error },
+    #[error("could not read the workspace: {0}")]
+    Read(Errno),
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Harvest {
+    pub(crate) files: Vec<HarvestedFile>,
+    pub(crate) skipped: Vec<SkippedFile>,
+}
+
+/// Where harvested files go.
+#[derive(Debug)]
+struct Out {
+    path: PathBuf,
+    folder: OwnedFd,
+}
+
+/// Lists what is in the workspace and, if `out` is given, copies it there. `script` is the program's own source: not a
+/// result unless the code changed it. `budget` bounds the bytes.
+pub(crate) fn harvest(
+    workspace: BorrowedFd<'_>,
+    script: (&str, &[u8]),
+    budget: u64,
+    out: Option<&Path>,
+) -> Result<Harvest, HarvestError> {
+    let out = out.map(open_out).transpose()?;
+    let mut walk = Walk { script, budget, out, result: Harvest::default() };
+    let top = rustix::io::fcntl_dupfd_cloexec(workspace, 3).map_err(HarvestError::Read)?;
+    walk.folder(&top, Path::new(""), 0)?;
+    walk.result.files.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(walk.result)
+}
+
+fn open_out(path: &Path) -> Result<Out, HarvestError> {
+    let failed = |source| HarvestError::Write { path: path.to_owned(), source };
+    std::fs::create_dir_all(path).map_err(failed)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
+    Ok(Out { path: path.to_owned(), folder })
+}
+
+struct Walk<'a> {
+    script: (&'a str, &'a [u8]),
+    budget: u64,
+    out: Option<Out>,
+    result: Harvest,
+}
+
+impl Walk<'_> {
+    fn skip(&mut self, path: &Path, reason: impl Into<String>) {
+        if self.result.skipped.len() < MAX_FILES {
+            let name = path.to_string_lossy().into_owned();
+            self.result.skipped.push(SkippedFile { name, reason: reason.into() });
+        }
+    }
+
+    fn folder(&mut self, folder: &OwnedFd, path: &Path, depth: usize) -> Result<(), HarvestError> {
+        let mut entries: Vec<(OsString, Stat)> = Vec::new();
+        for entry in Dir::read_from(folder).map_err(HarvestError::Read)? {
+            let name = entry.map_err(HarvestError::Read)?.file_name().to_owned();
+            let is_ours = name.to_bytes().starts_with(RESERVED_PREFIX);
+            if name.as_c_str() == c"." || name.as_c_str() == c".." || is_ours {
+                continue;
+            }
+            let stat = rustix::fs::statat(folder, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)
+                .map_err(HarvestError::Read)?;
+            entries.push((OsString::from_vec(name.into_bytes()), stat));
+        }
+        entries.sort_by(|a, b| a.0.cmp(&b.0));
+        for (name, stat) in entries {
+            let path = path.join(&name);
+            match FileType::from_raw_mode(stat.st_mode) {
+                FileType::RegularFile => self.file(folder, &name, &path, &stat)?,
+                FileType::Directory if depth < MAX_DEPTH => {
+                    match open_beneath(folder, &name, OFlags::DIRECTORY) {
+                        Ok(below) => self.folder(&below, &path, depth + 1)?,
+                        Err(errno) => self.skip(&path, format!("can't be opened: {errno}")),
+                    }
+                }
+                FileType::Directory => self.skip(&path, "nested too deep"),
+                FileType::Symlink if redoma_jail::Weakening::from_environment().has("harvest") => {
+                    self.follow(folder, &name, &path);
+                }
+                FileType::Symlink => self.skip(&path, "a symbolic link"),
+                FileType::Fifo => self.skip(&path, "a named pipe"),
+                FileType::Socket => self.skip(&path, "a socket"),
+                // How an overlay marks an input that the code deleted.
+                FileType::CharacterDevice if stat.st_rdev == 0 => {}
+                _ => self.skip(&path, "a device"),
+            }
+        }
+        Ok(())
+    }
+
+    /// What a careless harvest would do; only in the attack suite's own build.
+    fn follow(&self, folder: &OwnedFd, name: &OsStr, path: &Path) {
+        let file = rustix::fs::openat(folder, name, OFlags::RDONLY, Mode::empty());
+        if let (Ok(file), Some(out)) = (file, &self.out) {
+            let _ = out.write(path, File::from(file), 1 << 20, false);
+        }
+    }
+
+    fn file(&mut self, folder: &OwnedFd, name: &OsStr, path: &Path, stat: &Stat) -> Result<(), HarvestError> {
+        if self.result.files.len() >= MAX_FILES {
+            self.skip(path, "too many files");
+            return Ok(());
+        }
+        if stat.st_nlink != 1 {
+            self.skip(path, "has several names (a hard link)");
+            return Ok(());
+        }
+        let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
+        if size > self.budget {
+            self.skip(path, "larger than the disk limit leaves room for (a sparse file)");
+            return Ok(());
+        }
+        let file = match open_beneath(folder, name, OFlags::empty()) {
+            Ok(file) => File::from(file),
+            Err(errno) => {
+                self.skip(path, format!("can't be opened: {errno}"));
+                return Ok(());
+            }
+        };
+        if path == Path::new(self.script.0) && holds_exactly(&file, self.script.1) {
+            return Ok(());
+        }
+        self.budget -= size;
+        if let Some(out) = &self.out {
+            match out.write(path, file, size, stat.st_mode & 0o111 != 0) {
+                Ok(()) => {}
+                Err(error) if is_about_this_name(&error) => {
+                    self.skip(path, format!("could not be written to {}: {error}", out.path.display()));
+                    return Ok(());
+                }
+                Err(source) => {
+                    return Err(HarvestError::Write { path: out.path.join(path), source });
+                }
+            }
+        }
+        let name = path.to_string_lossy().into_owned();
+        self.result.files.push(HarvestedFile { name, size });
+        Ok(())
+    }
+}
+
+/// A failure to write that concerns one name (too long for this file system, a folder is in the way, …), not the whole.
+fn is_about_this_name(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(
+            Errno::NAMETOOLONG
+                | Errno::ISDIR
+                | Errno::NOTDIR
+                | Errno::INVAL
+                | Errno::ILSEQ
+                | Errno::LOOP
+                | Errno::XDEV
+        )
+    )
+}
+
+/// Opens a name in a folder without following anything. A file that its owner made unreadable is made readable first,
+/// which a supervisor that is not root can do because the file is its own uid's.
+fn open_beneath(folder: &OwnedFd, name: &OsStr, extra: OFlags) -> Result<OwnedFd, Errno> {
+    let flags =
+        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC | extra;
+    let resolve = ResolveFlags::BENEATH
+        | ResolveFlags::NO_SYMLINKS
+        | ResolveFlags::NO_MAGICLINKS
+        | ResolveFlags::NO_XDEV;
+    let open = || rustix::fs::openat2(folder, name, flags, Mode::empty(), resolve);
+    match open() {
+        Err(Errno::ACCESS) => {
+            rustix::fs::chmodat(folder, name, Mode::from_raw_mode(0o700), AtFlags::empty())?;
+            open()
+        }
+        other => other,
+    }
+}
+
+fn holds_exactly(file: &File, content: &[u8]) -> bool {
+    let mut buffer = vec![0; 64 << 10];
+    let mut offset = 0;
+    loop {
+        match rustix::io::pread(file, &mut buffer[..], offset as u64) {
+            Ok(0) => return offset == content.len(),
+            Ok(count) if content.get(offset..offset + count) == Some(&buffer[..count]) => offset += count,
+            _ => return false,
+        }
+    }
+}
+
+impl Out {
+    /// Writes one file under its path, whole or not at all. Existing files of that name are replaced; links are not
+    /// followed, so nothing outside of the folder can be hit.
+    fn write(&self, path: &Path, file: File, size: u64, executable: bool) -> io::Result<()> {
+        let mut folder = rustix::io::fcntl_dupfd_cloexec(self.folder.as_fd(), 3)?;
+        let names: Vec<_> = path.components().map(|part| part.as_os_str().to_owned()).collect();
+        let Some((name, parents)) = names.split_last() else { return Err(Errno::INVAL.into()) };
+        for parent in parents {
+            match rustix::fs::mkdirat(&folder, parent, Mode::from_raw_mode(0o755)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            folder = open_existing(&folder, parent)?;
+        }
+        let temporary = format!(".redoma-{}.part", std::process::id());
+        let result = copy_into(&folder, &temporary, file, size, executable)
+            .and_then(|()| Ok(rustix::fs::renameat(&folder, &temporary, &folder, name)?));
+        if result.is_err() {
+            let _ = rustix::fs::unlinkat(&folder, &temporary, AtFlags::empty());
+        }
+        result
+    }
+}
+
+fn open_existing(folder: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(folder, name, flags, Mode::empty())?)
+}
+
+fn copy_into(folder: &OwnedFd, name: &str, file: File, size: u64, executable: bool) -> io::Result<()> {
+    let mode = if executable { 0o755 } else { 0o644 };
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut target = File::from(rustix::fs::openat(folder, name, flags, Mode::from_raw_mode(mode))?);
+    io::copy(&mut file.take(size), &mut target)?;
+    target.flush()
+}

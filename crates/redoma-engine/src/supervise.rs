@@ -1,0 +1,352 @@
+//! Watching one sandbox: pass its output on, feed its input, look at the clock, and end it when a limit is reached.
+//!
+//! One loop around `poll`. The wall clock is the poll's own timeout; CPU time, files and process counts are looked at
+//! every [`SAMPLE`]. When the program has ended, by itself or not, the whole sandbox is waited for before the pipes are
+//! emptied: nothing inside can then hold them open.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use redoma_jail::cgroup::Group;
+use redoma_jail::{Event, JailError, Sandbox, SignalPipe, Stdio, above_stdio};
+use redoma_model::{LimitName, Limits};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::capture::{Capture, Stream};
+
+/// How often usage is looked at while the program runs.
+const SAMPLE: Duration = Duration::from_millis(50);
+const CHUNK: usize = 16 << 10;
+
+/// Where the program's standard input comes from.
+#[derive(Debug)]
+pub enum Stdin {
+    Empty,
+    /// Passed on as it comes.
+    From(OwnedFd),
+}
+
+/// Who is told what the program prints, while it runs.
+pub trait Observer {
+    fn output(&mut self, stream: Stream, bytes: &[u8]);
+}
+
+/// Nobody.
+impl Observer for () {
+    fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
+}
+
+/// Why the supervisor ended the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    Limit(LimitName),
+    Signal(i32),
+}
+
+/// What was seen from start to end.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    pub(crate) event: Event,
+    pub(crate) stop: Option<Stop>,
+    pub(crate) wall: Duration,
+    pub(crate) stdout: Capture,
+    pub(crate) stderr: Capture,
+    pub(crate) disk: DiskUse,
+    /// The most processes seen, for kernels that do not keep the peak.
+    pub(crate) pids_seen: u64,
+}
+
+/// What the sandbox's files take.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct DiskUse {
+    pub(crate) bytes: u64,
+    pub(crate) files: u64,
+    pub(crate) was_full: bool,
+    pub(crate) was_out_of_files: bool,
+}
+
+impl DiskUse {
+    fn look(&mut self, workspace: BorrowedFd<'_>) {
+        let Ok(stat) = rustix::fs::fstatfs(workspace) else { return };
+        let block = u64::try_from(stat.f_bsize).unwrap_or(4096);
+        self.bytes = self.bytes.max((stat.f_blocks - stat.f_bfree) * block);
+        self.files = self.files.max(stat.f_files - stat.f_ffree);
+        self.was_full |= stat.f_bfree == 0;
+        self.was_out_of_files |= stat.f_ffree == 0;
+    }
+}
+
+/// The supervisor's ends of the program's pipes.
+#[derive(Debug)]
+pub(crate) struct Pipes {
+    stdin: Option<OwnedFd>,
+    stdout: Option<OwnedFd>,
+    stderr: Option<OwnedFd>,
+}
+
+impl Pipes {
+    /// Both sides; the program's is to be dropped once it has started.
+    pub(crate) fn new(stdin: &Stdin) -> io::Result<(Self, Stdio<OwnedFd>)> {
+        let pipe = || -> Result<(OwnedFd, OwnedFd), Errno> {
+            let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+            Ok((above_stdio(reader)?, above_stdio(writer)?))
+        };
+        let (theirs_in, ours_in) = pipe()?;
+        let (ours_out, theirs_out) = pipe()?;
+        let (ours_err, theirs_err) = pipe()?;
+        for ours in [&ours_in, &ours_out, &ours_err] {
+            rustix::io::ioctl_fionbio(ours, true)?;
+        }
+        // An empty input is one whose other end is closed.
+        let ours_in = matches!(stdin, Stdin::From(_)).then_some(ours_in);
+        let ours = Self { stdin: ours_in, stdout: Some(ours_out), stderr: Some(ours_err) };
+        Ok((ours, Stdio { stdin: theirs_in, stdout: theirs_out, stderr: theirs_err }))
+    }
+}
+
+pub(crate) struct Supervisor<'a> {
+    pub(crate) sandbox: &'a mut Sandbox,
+    pub(crate) group: Option<&'a dyn Group>,
+    pub(crate) limits: &'a Limits,
+    pub(crate) signals: &'a SignalPipe,
+    pub(crate) observer: &'a mut dyn Observer,
+    pub(crate) pipes: Pipes,
+    pub(crate) stdin: Stdin,
+    /// Bytes of each stream kept from its end, of the bytes that the output limit keeps in all.
+    pub(crate) tail: u64,
+}
+
+impl Supervisor<'_> {
+    /// From the program's start to the sandbox's end.
+    pub(crate) fn watch(mut self) -> Result<Watched, JailError> {
+        let start = Instant::now();
+        let output = self.limits.output.0;
+        let mut watched = Watched {
+            event: Event::Gone,
+            stop: None,
+            wall: Duration::ZERO,
+            stdout: Capture::new(output, self.tail),
+            stderr: Capture::new(output, self.tail),
+            disk: DiskUse::default(),
+            pids_seen: 1,
+        };
+        let mut input = InputBuffer::default();
+        let mut next_sample = start + SAMPLE;
+        let event = loop {
+            let now = Instant::now();
+            let left = self.limits.wall.0.saturating_sub(now - start);
+            if left.is_zero() {
+                watched.stop = Some(Stop::Limit(LimitName::Wall));
+                break None;
+            }
+            let timeout = left.min(next_sample.saturating_duration_since(now));
+            let ready = self.wait(&input, timeout)?;
+            if ready.talk {
+                break Some(self.sandbox.event()?);
+            }
+            if ready.signal
+                && let Some(signal) = self.signals.take()
+            {
+                watched.stop = Some(Stop::Signal(signal));
+                break None;
+            }
+            if ready.stdout {
+                pass_on(&mut self.pipes.stdout, &mut watched.stdout, Stream::Stdout, self.observer);
+            }
+            if ready.stderr {
+                pass_on(&mut self.pipes.stderr, &mut watched.stderr, Stream::Stderr, self.observer);
+            }
+            if ready.stdin {
+                input.feed(&mut self.stdin, &mut self.pipes.stdin);
+            }
+            if watched.stdout.is_flood() || watched.stderr.is_flood() {
+                watched.stop = Some(Stop::Limit(LimitName::Output));
+                break None;
+            }
+            if Instant::now() >= next_sample {
+                next_sample = Instant::now() + SAMPLE;
+                if self.sample(&mut watched) {
+                    watched.stop = Some(Stop::Limit(LimitName::CpuTime));
+                    break None;
+                }
+            }
+        };
+        watched.wall = start.elapsed();
+        if redoma_jail::Weakening::from_environment().has("kill") {
+            self.sandbox.abandon();
+        }
+        self.sandbox.kill_and_wait();
+        watched.event = event.unwrap_or(Event::Gone);
+        // Everybody who could write is gone: what is in the pipes now is all there will be.
+        pass_on_all(&mut self.pipes.stdout, &mut watched.stdout, Stream::Stdout, self.observer);
+        pass_on_all(&mut self.pipes.stderr, &mut watched.stderr, Stream::Stderr, self.observer);
+        watched.disk.look(self.sandbox.workspace());
+        Ok(watched)
+    }
+
+    /// Looks at usage; whether the CPU time is used up.
+    fn sample(&mut self, watched: &mut Watched) -> bool {
+        watched.disk.look(self.sandbox.workspace());
+        let Some(group) = self.group else { return false };
+        if let Some(count) = group.pids_current() {
+            watched.pids_seen = watched.pids_seen.max(count.saturating_sub(1));
+        }
+        group.cpu_time().is_some_and(|used| used >= self.limits.cpu_time.0)
+    }
+
+    fn wait(&self, input: &InputBuffer, timeout: Duration) -> Result<Ready, JailError> {
+        // At the CPU limit's end every millisecond of every core counts: look again when it could be reached.
+        let timeout = match self.group.and_then(Group::cpu_time) {
+            Some(used) => {
+                let left = self.limits.cpu_time.0.saturating_sub(used);
+                let cores = (self.limits.cpus.0 / 1000).max(1);
+                timeout.min((left / cores).max(Duration::from_millis(2)))
+            }
+            None => timeout,
+        };
+        let mut ready = Ready::default();
+        let mut polled: Vec<(PollFd<'_>, Source)> = Vec::with_capacity(5);
+        polled.push((PollFd::from_borrowed_fd(self.sandbox.talk(), PollFlags::IN), Source::Talk));
+        polled.push((PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN), Source::Signal));
+        if let Some(pipe) = &self.pipes.stdout {
+            polled.push((PollFd::new(pipe, PollFlags::IN), Source::Stdout));
+        }
+        if let Some(pipe) = &self.pipes.stderr {
+            polled.push((PollFd::new(pipe, PollFlags::IN), Source::Stderr));
+        }
+        match (&self.stdin, &self.pipes.stdin) {
+            (Stdin::From(source), Some(_)) if input.wants_more() => {
+                polled.push((PollFd::new(source, PollFlags::IN), Source::Stdin));
+            }
+            (_, Some(pipe)) => polled.push((PollFd::new(pipe, PollFlags::OUT), Source::Stdin)),
+            _ => {}
+        }
+        let mut fds: Vec<_> = polled.iter().map(|(fd, _)| fd.clone()).collect();
+        let timeout = Timespec::try_from(timeout).ok();
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(JailError::Talk(errno)),
+        }
+        for (fd, (_, source)) in fds.iter().zip(&polled) {
+            if !fd.revents().is_empty() {
+                ready.set(*source);
+            }
+        }
+        Ok(ready)
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    Talk,
+    Signal,
+    Stdout,
+    Stderr,
+    Stdin,
+}
+
+#[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "one per thing that poll looks at")]
+struct Ready {
+    talk: bool,
+    signal: bool,
+    stdout: bool,
+    stderr: bool,
+    stdin: bool,
+}
+
+impl Ready {
+    fn set(&mut self, source: Source) {
+        match source {
+            Source::Talk => self.talk = true,
+            Source::Signal => self.signal = true,
+            Source::Stdout => self.stdout = true,
+            Source::Stderr => self.stderr = true,
+            Source::Stdin => self.stdin = true,
+        }
+    }
+}
+
+/// Reads one piece of output; closes the pipe at its end. Whether there may be more at once.
+fn pass_on(
+    pipe: &mut Option<OwnedFd>,
+    capture: &mut Capture,
+    stream: Stream,
+    observer: &mut dyn Observer,
+) -> bool {
+    let Some(fd) = pipe else { return false };
+    let mut buffer = [0u8; CHUNK];
+    match rustix::io::read(&*fd, &mut buffer) {
+        Ok(0) => {
+            *pipe = None;
+            false
+        }
+        Ok(count) => {
+            let head = capture.push(&buffer[..count]);
+            if !head.is_empty() {
+                observer.output(stream, head);
+            }
+            true
+        }
+        Err(Errno::AGAIN | Errno::INTR) => false,
+        Err(_) => {
+            *pipe = None;
+            false
+        }
+    }
+}
+
+fn pass_on_all(
+    pipe: &mut Option<OwnedFd>,
+    capture: &mut Capture,
+    stream: Stream,
+    observer: &mut dyn Observer,
+) {
+    while pass_on(pipe, capture, stream, observer) {}
+}
+
+/// What was read from our input and not yet taken by the program.
+#[derive(Debug, Default)]
+struct InputBuffer {
+    bytes: Vec<u8>,
+    taken: usize,
+    ended: bool,
+}
+
+impl InputBuffer {
+    fn wants_more(&self) -> bool {
+        self.taken == self.bytes.len() && !self.ended
+    }
+
+    /// Moves some input on. Closes the program's end when ours has ended or nobody reads it.
+    fn feed(&mut self, source: &mut Stdin, pipe: &mut Option<OwnedFd>) {
+        if self.wants_more()
+            && let Stdin::From(fd) = source
+        {
+            self.bytes.resize(CHUNK, 0);
+            match rustix::io::read(&*fd, &mut self.bytes[..]) {
+                Ok(count) => self.bytes.truncate(count),
+                Err(Errno::AGAIN | Errno::INTR) => {
+                    self.bytes.clear();
+                    self.taken = 0;
+                    return;
+                }
+                Err(_) => self.bytes.clear(),
+            }
+            self.taken = 0;
+            self.ended = self.bytes.is_empty();
+        }
+        let Some(fd) = pipe else { return };
+        match rustix::io::write(&*fd, &self.bytes[self.taken..]) {
+            Ok(count) => self.taken += count,
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(_) => self.ended = true,
+        }
+        if self.ended {
+            *pipe = None;
+        }
+    }
+}

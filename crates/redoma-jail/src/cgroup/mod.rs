@@ -1,0 +1,350 @@
+//! Limits for a whole process tree: memory, swap, processes, CPU and reads from disk.
+//!
+//! Both kinds of control groups are in the field, and some hosts (this project's build machine among them) still have
+//! their controllers on version 1. [`Hierarchy::find`] looks for a place in which this process may make groups with all
+//! controllers that a sandbox needs; if there is none it says why, and the caller decides (by default: no run).
+//!
+//! A group is entered by the cloned process itself, in its first steps: on version 2 it is born inside
+//! (`CLONE_INTO_CGROUP`), on version 1 it writes itself into the `tasks` files that it was handed. A parent that writes
+//! another process's number instead takes a lock in the kernel that waits for an RCU grace period: milliseconds.
+
+mod v1;
+mod v2;
+
+use std::fmt::Debug;
+use std::fs;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use redoma_model::{Layer, Limits};
+use rustix::io::Errno;
+
+use crate::janitor::OwnerTag;
+
+/// A control file that could not be read or written.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{path}: {errno}")]
+pub struct CgroupError {
+    pub path: String,
+    pub errno: Errno,
+}
+
+impl CgroupError {
+    fn new(path: &Path, error: &io::Error) -> Self {
+        Self {
+            path: path.display().to_string(),
+            errno: Errno::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO)),
+        }
+    }
+}
+
+/// Why no group can be made here.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum NoCgroup {
+    #[error("no cgroup file system is mounted; mount cgroup2 at /sys/fs/cgroup")]
+    NotMounted,
+    #[error(
+        "the controllers {missing} are on no hierarchy; enable them on the kernel command line (cgroup_enable=…)"
+    )]
+    NoController { missing: String },
+    #[error(
+        "no cgroup in which this user may make groups with memory, pids and cpu limits ({tried}); {advice}"
+    )]
+    NotDelegated { tried: String, advice: String },
+}
+
+/// What a group is to enforce.
+#[derive(Debug, Clone)]
+pub struct GroupLimits {
+    pub memory: u64,
+    pub swap: u64,
+    pub pids: u64,
+    /// Thousandths of a core.
+    pub cpu_thousandths: u64,
+    /// Reads from this block device, `major:minor`, in bytes per second.
+    pub read: Option<(String, u64)>,
+}
+
+impl GroupLimits {
+    pub fn from_limits(limits: &Limits, device: Option<String>) -> Self {
+        Self {
+            memory: limits.memory.0,
+            swap: limits.swap.0,
+            // The sandbox's init is in the group, and is not the code's to pay for.
+            pids: limits.pids + 1,
+            cpu_thousandths: u64::from(limits.cpus.0),
+            read: device.map(|device| (device, limits.io.0)),
+        }
+    }
+}
+
+/// What a group has used. Absent is what this kernel does not tell.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GroupUsage {
+    pub cpu: Option<Duration>,
+    pub cpu_user: Option<Duration>,
+    pub cpu_system: Option<Duration>,
+    pub memory_peak: Option<u64>,
+    pub oom_kills: u64,
+    pub pids_current: Option<u64>,
+    pub pids_peak: Option<u64>,
+    /// How often a fork was refused.
+    pub forks_refused: u64,
+}
+
+/// How the cloned process gets into a group.
+#[derive(Debug)]
+pub enum Entry<'a> {
+    CloneInto(BorrowedFd<'a>),
+    /// It writes `0` (itself) into each of these.
+    WriteSelf(&'a [OwnedFd]),
+}
+
+/// One sandbox's group.
+pub trait Group: Debug {
+    fn entry(&self) -> Entry<'_>;
+    /// CPU time used so far by all processes, ended ones included.
+    fn cpu_time(&self) -> Option<Duration>;
+    /// Processes and threads at this moment, the sandbox's init among them.
+    fn pids_current(&self) -> Option<u64>;
+    fn usage(&self) -> GroupUsage;
+    /// Every folder of this group, for whoever cleans up should this process be killed.
+    fn folders(&self) -> Vec<PathBuf>;
+    fn version(&self) -> u8;
+    /// Which of the layers that may be missing this group provides.
+    fn layers(&self) -> Vec<Layer>;
+}
+
+/// A place in which groups can be made.
+#[derive(Debug)]
+pub enum Hierarchy {
+    V1(v1::Hierarchy),
+    V2(v2::Hierarchy),
+}
+
+impl Hierarchy {
+    /// Version 2 where it has the controllers, version 1 otherwise.
+    pub fn find() -> Result<Self, NoCgroup> {
+        let mounts = Mounts::read();
+        let second = v2::Hierarchy::find(&mounts);
+        match second {
+            Ok(found) => Ok(Self::V2(found)),
+            Err(error_v2) => match v1::Hierarchy::find(&mounts) {
+                Ok(found) => Ok(Self::V1(found)),
+                Err(NoCgroup::NotMounted) => Err(error_v2),
+                Err(error_v1) => Err(error_v1),
+            },
+        }
+    }
+
+    pub fn version(&self) -> u8 {
+        match self {
+            Self::V1(_) => 1,
+            Self::V2(_) => 2,
+        }
+    }
+
+    /// Where groups are made, for people to look at.
+    pub fn place(&self) -> String {
+        match self {
+            Self::V1(hierarchy) => hierarchy.place(),
+            Self::V2(hierarchy) => hierarchy.place(),
+        }
+    }
+
+    /// Makes a group with these limits. `name` must be new.
+    pub fn create(&self, name: &str, limits: &GroupLimits) -> Result<Box<dyn Group>, CgroupError> {
+        match self {
+            Self::V1(hierarchy) => Ok(Box::new(hierarchy.create(name, limits)?)),
+            Self::V2(hierarchy) => Ok(Box::new(hierarchy.create(name, limits)?)),
+        }
+    }
+
+    /// Removes groups whose makers are dead: both the supervisor and its janitor were killed.
+    pub fn sweep(&self) {
+        let parents = match self {
+            Self::V1(hierarchy) => hierarchy.parents(),
+            Self::V2(hierarchy) => hierarchy.parents(),
+        };
+        for parent in parents {
+            let Ok(entries) = fs::read_dir(parent) else { continue };
+            for entry in entries.flatten() {
+                let name = entry.file_name();
+                if name.to_str().is_some_and(OwnerTag::is_stale) {
+                    remove_folder(&entry.path(), Duration::from_millis(100));
+                }
+            }
+        }
+    }
+}
+
+/// Ends what is left in a group's folder and removes it, trying for as long as `patience`: the kernel may need a
+/// moment to let go of dying processes. Whether it is gone.
+pub fn remove_folder(folder: &Path, patience: Duration) -> bool {
+    let start = Instant::now();
+    let mut pause = Duration::from_micros(200);
+    loop {
+        match fs::remove_dir(folder) {
+            Ok(()) => return true,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return true,
+            Err(_) => {}
+        }
+        if start.elapsed() > patience {
+            return false;
+        }
+        kill_members(folder);
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+}
+
+/// Kills the processes in a sandbox's own group. Only ever called on folders that this program named and made.
+fn kill_members(folder: &Path) {
+    let Ok(members) = fs::read_to_string(folder.join("cgroup.procs")) else { return };
+    for pid in members.lines().filter_map(|line| line.parse().ok()).filter_map(rustix::process::Pid::from_raw)
+    {
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+}
+
+/// One mounted cgroup hierarchy and this process's place in it.
+#[derive(Debug, Clone)]
+struct Mount {
+    point: PathBuf,
+    /// Which part of the hierarchy is visible there: `/`, or a container's own.
+    root: String,
+    version: u8,
+    controllers: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Mounts {
+    mounts: Vec<Mount>,
+    /// `controllers → path` of this process, as in `/proc/self/cgroup`; version 2 has no controllers there.
+    own: Vec<(Vec<String>, String)>,
+}
+
+impl Mounts {
+    fn read() -> Self {
+        let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        Self { mounts: parse_mounts(&mountinfo), own: parse_own(&own) }
+    }
+
+    /// This process's own folder in a mounted hierarchy.
+    fn own_folder(&self, mount: &Mount) -> Option<PathBuf> {
+        let is_here = |controllers: &[String]| match mount.version {
+            2 => controllers.is_empty(),
+            _ => controllers.iter().any(|controller| mount.controllers.contains(controller)),
+        };
+        let (_, path) = self.own.iter().find(|(controllers, _)| is_here(controllers))?;
+        let below = path.strip_prefix(mount.root.trim_end_matches('/')).unwrap_or("");
+        Some(mount.point.join(below.trim_start_matches('/')))
+    }
+}
+
+fn parse_mounts(mountinfo: &str) -> Vec<Mount> {
+    mountinfo
+        .lines()
+        .filter_map(|line| {
+            let (before, after) = line.split_once(" - ")?;
+            let mut before = before.split(' ').skip(3);
+            let (root, point) = (before.next()?, before.next()?);
+            let mut after = after.split(' ');
+            let version = match after.next()? {
+                "cgroup2" => 2,
+                "cgroup" => 1,
+                _ => return None,
+            };
+            let controllers = after.nth(1)?.split(',').map(str::to_owned).collect();
+            Some(Mount { point: point.into(), root: root.to_owned(), version, controllers })
+        })
+        .collect()
+}
+
+fn parse_own(text: &str) -> Vec<(Vec<String>, String)> {
+    text.lines()
+        .filter_map(|line| {
+            let mut fields = line.splitn(3, ':').skip(1);
+            let controllers = fields.next()?;
+            let names = controllers.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+            Some((names, fields.next()?.to_owned()))
+        })
+        .collect()
+}
+
+fn write(path: &Path, content: &str) -> Result<(), CgroupError> {
+    // Not fs::write: control files must not be created or truncated.
+    fs::OpenOptions::new()
+        .write(true)
+        .open(path)
+        .and_then(|mut file| io::Write::write_all(&mut file, content.as_bytes()))
+        .map_err(|error| CgroupError::new(path, &error))
+}
+
+fn read_number(path: &Path) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// The value behind `key` in a file of `key value` lines.
+fn read_keyed(path: &Path, key: &str) -> Option<u64> {
+    let text = fs::read_to_string(path).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok())
+}
+
+/// As root: makes a group for a user on every version 1 hierarchy that sandboxes need, and gives it to them. The folders;
+/// none where the controllers are on version 2.
+pub fn delegate(uid: u32) -> Result<Vec<PathBuf>, CgroupError> {
+    let mounts = Mounts::read();
+    if v2::has_controllers(&mounts) {
+        return Ok(Vec::new());
+    }
+    v1::delegate(&mounts, uid)
+}
+
+/// How a user without root gets a group of their own.
+fn delegation_advice() -> String {
+    let uid = rustix::process::getuid().as_raw();
+    if uid == 0 {
+        return "inside a container the cgroup file system must be writable".to_owned();
+    }
+    format!(
+        "let an administrator run `redoma setup --delegate {uid}` once per boot, or start it with `systemd-run --user --scope -p Delegate=yes redoma …`"
+    )
+}
+
+fn may_write(folder: &Path) -> bool {
+    use rustix::fs::{Access, access};
+    access(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok()
+}
+
+/// The longest time for which a group's removal is waited for before the janitor has to.
+pub const REMOVAL_PATIENCE: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_folders_are_found_on_both_versions_and_inside_containers() {
+        let mountinfo = "\
+31 24 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+32 24 0:28 /docker/abc /sys/fs/cgroup/memory rw,nosuid - cgroup cgroup rw,memory
+33 24 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
+34 24 0:30 / /proc rw - proc proc rw
+";
+        let own = "7:memory:/docker/abc/inner\n5:cpu,cpuacct:/\n0::/user.slice/a:b.scope\n";
+        let mounts = Mounts { mounts: parse_mounts(mountinfo), own: parse_own(own) };
+        let folders: Vec<_> = mounts.mounts.iter().map(|mount| mounts.own_folder(mount).unwrap()).collect();
+        let expected = [
+            "/sys/fs/cgroup/unified/user.slice/a:b.scope",
+            "/sys/fs/cgroup/memory/inner",
+            "/sys/fs/cgroup/cpu,cpuacct",
+        ];
+        for (folder, expected) in folders.iter().zip(expected) {
+            assert_eq!(folder.to_str().unwrap().trim_end_matches('/'), expected);
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Version 1: a hierarchy per controller, so a group is a folder in each of them.
+
+use std::fs::{self, File};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use redoma_model::Layer;
+
+use super::{
+    CgroupError, Entry, Group, GroupLimits, GroupUsage, Mounts, NoCgroup, may_write, read_keyed, read_number,
+    remove_folder, write,
+};
+
+/// The folders in which groups are made, one per controller (co-mounted ones are the same folder).
+#[derive(Debug)]
+pub struct Hierarchy {
+    memory: PathBuf,
+    pids: PathBuf,
+    cpu: PathBuf,
+    cpuacct: PathBuf,
+    blkio: Option<PathBuf>,
+}
+
+impl Hierarchy {
+    pub(super) fn find(mounts: &Mounts) -> Result<Self, NoCgroup> {
+        if !mounts.mounts.iter().any(|mount| mount.version == 1) {
+            return Err(NoCgroup::NotMounted);
+        }
+        let required = ["memory", "pids", "cpu", "cpuacct"].map(|controller| place(mounts, controller));
+        let missing: Vec<_> = required.iter().filter_map(|found| found.as_ref().err()).collect();
+        let absent: Vec<_> =
+            missing.iter().filter(|reason| reason.tried.is_empty()).map(|r| r.controller).collect();
+        if !absent.is_empty() {
+            return Err(NoCgroup::NoController { missing: absent.join(", ") });
+        }
+        if !missing.is_empty() {
+            let tried: Vec<_> = missing.iter().flat_map(|reason| reason.tried.iter().cloned()).collect();
+            let tried = format!("not writable: {}", tried.join(", "));
+            return Err(NoCgroup::NotDelegated { tried, advice: super::delegation_advice() });
+        }
+        let [Ok(memory), Ok(pids), Ok(cpu), Ok(cpuacct)] = required else { return Err(NoCgroup::NotMounted) };
+        Ok(Self { memory, pids, cpu, cpuacct, blkio: place(mounts, "blkio").ok() })
+    }
+
+    pub(super) fn place(&self) -> String {
+        self.memory.display().to_string()
+    }
+
+    pub(super) fn parents(&self) -> Vec<PathBuf> {
+        let mut parents =
+            vec![self.memory.clone(), self.pids.clone(), self.cpu.clone(), self.cpuacct.clone()];
+        parents.extend(self.blkio.clone());
+        parents.sort();
+        parents.dedup();
+        parents
+    }
+
+    pub(super) fn create(&self, name: &str, limits: &GroupLimits) -> Result<V1Group, CgroupError> {
+        let mut group = V1Group {
+            memory: self.memory.join(name),
+            pids: self.pids.join(name),
+            cpu: self.cpu.join(name),
+            cpuacct: self.cpuacct.join(name),
+            blkio: None,
+            tasks: Vec::with_capacity(5),
+            swap_is_limited: false,
+        };
+        for folder in group.folders() {
+            make(&folder)?;
+        }
+        // From here on an early return removes the folders through Drop.
+        write(&group.memory.join("memory.limit_in_bytes"), &limits.memory.to_string())?;
+        let both = group.memory.join("memory.memsw.limit_in_bytes");
+        if both.exists() {
+            write(&both, &limits.memory.saturating_add(limits.swap).to_string())?;
+            group.swap_is_limited = true;
+        }
+        write(&group.pids.join("pids.max"), &limits.pids.to_string())?;
+        write(&group.cpu.join("cpu.cfs_period_us"), "100000")?;
+        // A tenth of a second times thousandths of a core, at least what the kernel takes.
+        write(&group.cpu.join("cpu.cfs_quota_us"), &(limits.cpu_thousandths * 100).max(1000).to_string())?;
+        if let (Some(blkio), Some((device, bytes))) = (&self.blkio, &limits.read) {
+            group.limit_reads(blkio.join(name), device, *bytes);
+        }
+        for folder in group.folders() {
+            let path = folder.join("tasks");
+            let file =
+                File::options().write(true).open(&path).map_err(|error| CgroupError::new(&path, &error))?;
+            group.tasks.push(file.into());
+        }
+        Ok(group)
+    }
+}
+
+/// Why a controller can't be used: on no hierarchy at all, or in none of the folders tried.
+#[derive(Debug)]
+struct Unusable {
+    controller: &'static str,
+    tried: Vec<String>,
+}
+
+/// The folder for groups of one controller: this process's own, so that limits on the service hold for its sandboxes
+/// too; else the one that an administrator has handed to this user.
+fn place(mounts: &Mounts, controller: &'static str) -> Result<PathBuf, Unusable> {
+    let mount = mounts
+        .mounts
+        .iter()
+        .find(|mount| mount.version == 1 && mount.controllers.iter().any(|name| name == controller))
+        .ok_or(Unusable { controller, tried: Vec::new() })?;
+    let delegated = mount.point.join(delegated_name(rustix::process::getuid().as_raw()));
+    let candidates: Vec<_> = mounts.own_folder(mount).into_iter().chain([delegated]).collect();
+    candidates.iter().find(|folder| may_write(folder)).cloned().ok_or_else(|| Unusable {
+        controller,
+        tried: candidates.iter().map(|folder| folder.display().to_string()).collect(),
+    })
+}
+
+fn make(folder: &Path) -> Result<(), CgroupError> {
+    match fs::create_dir(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(CgroupError::new(folder, &error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The group that an administrator makes for a user.
+fn delegated_name(uid: u32) -> String {
+    format!("redoma-{uid}")
+}
+
+/// Makes that group on every hierarchy that sandboxes use.
+pub(super) fn delegate(mounts: &Mounts, uid: u32) -> Result<Vec<PathBuf>, CgroupError> {
+    const USED: [&str; 5] = ["memory", "pids", "cpu", "cpuacct", "blkio"];
+    let is_used = |mount: &&super::Mount| {
+        mount.version == 1 && mount.controllers.iter().any(|name| USED.contains(&name.as_str()))
+    };
+    let mut folders = Vec::new();
+    for mount in mounts.mounts.iter().filter(is_used) {
+        let folder = mount.point.join(delegated_name(uid));
+        make(&folder)?;
+        // The folder alone: its own limits stay root's, groups made inside it are the user's.
+        std::os::unix::fs::chown(&folder, Some(uid), None)
+            .map_err(|error| CgroupError::new(&folder, &error))?;
+        folders.push(folder);
+    }
+    Ok(folders)
+}
+
+#[derive(Debug)]
+pub(super) struct V1Group {
+    memory: PathBuf,
+    pids: PathBuf,
+    cpu: PathBuf,
+    cpuacct: PathBuf,
+    blkio: Option<PathBuf>,
+    tasks: Vec<OwnedFd>,
+    swap_is_limited: bool,
+}
+
+impl V1Group {
+    /// Throttles reads where the device can be: not every block device takes it, and then the layer is reported missing.
+    fn limit_reads(&mut self, folder: PathBuf, device: &str, bytes: u64) {
+        if make(&folder).is_err() {
+            return;
+        }
+        if write(&folder.join("blkio.throttle.read_bps_device"), &format!("{device} {bytes}")).is_ok() {
+            self.blkio = Some(folder);
+        } else {
+            remove_folder(&folder, Duration::ZERO);
+        }
+    }
+}
+
+impl Group for V1Group {
+    fn entry(&self) -> Entry<'_> {
+        Entry::WriteSelf(&self.tasks)
+    }
+
+    fn cpu_time(&self) -> Option<Duration> {
+        read_number(&self.cpuacct.join("cpuacct.usage")).map(Duration::from_nanos)
+    }
+
+    fn pids_current(&self) -> Option<u64> {
+        read_number(&self.pids.join("pids.current"))
+    }
+
+    fn usage(&self) -> GroupUsage {
+        let nanos = |file: &str| read_number(&self.cpuacct.join(file)).map(Duration::from_nanos);
+        GroupUsage {
+            cpu: self.cpu_time(),
+            cpu_user: nanos("cpuacct.usage_user"),
+            cpu_system: nanos("cpuacct.usage_sys"),
+            memory_peak: read_number(&self.memory.join("memory.max_usage_in_bytes")),
+            oom_kills: read_keyed(&self.memory.join("memory.oom_control"), "oom_kill ").unwrap_or(0),
+            pids_current: self.pids_current(),
+            pids_peak: read_number(&self.pids.join("pids.peak")),
+            forks_refused: read_keyed(&self.pids.join("pids.events"), "max ").unwrap_or(0),
+        }
+    }
+
+    fn folders(&self) -> Vec<PathBuf> {
+        let mut folders =
+            vec![self.memory.clone(), self.pids.clone(), self.cpu.clone(), self.cpuacct.clone()];
+        folders.extend(self.blkio.clone());
+        folders.sort();
+        folders.dedup();
+        folders
+    }
+
+    fn version(&self) -> u8 {
+        1
+    }
+
+    fn layers(&self) -> Vec<Layer> {
+        let mut layers = vec![Layer::Cgroup];
+        layers.extend(self.swap_is_limited.then_some(Layer::Swap));
+        layers.extend(self.blkio.is_some().then_some(Layer::Io));
+        layers
+    }
+}
+
+impl Drop for V1Group {
+    fn drop(&mut self) {
+        for folder in self.folders() {
+            remove_folder(&folder, super::REMOVAL_PATIENCE);
+        }
+    }
+}

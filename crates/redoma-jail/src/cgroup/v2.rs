@@ -1,0 +1,190 @@
+//! Version 2: one hierarchy, a group is one folder, controllers are handed down level by level.
+//!
+//! A folder that hands controllers down may hold no processes itself (but for the root). So groups are made beside this
+//! process's own group, or above it, in the nearest ancestor that this user may write to: with systemd that is the
+//! slice around the service or scope, so that limits set there hold for the sandboxes too. A service that systemd
+//! started with `Delegate=yes` and that is alone in its group moves itself one level down first.
+
+use std::fs::{self, File};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use redoma_model::Layer;
+
+use super::{
+    CgroupError, Entry, Group, GroupLimits, GroupUsage, Mounts, NoCgroup, may_write, read_keyed, read_number,
+    remove_folder, write,
+};
+
+const REQUIRED: [&str; 3] = ["memory", "pids", "cpu"];
+const WANTED: [&str; 4] = ["memory", "pids", "cpu", "io"];
+/// The group that a lone service moves itself into.
+const SUPERVISOR: &str = "redoma-supervisor";
+
+#[derive(Debug)]
+pub struct Hierarchy {
+    parent: PathBuf,
+}
+
+impl Hierarchy {
+    pub(super) fn find(mounts: &Mounts) -> Result<Self, NoCgroup> {
+        let mount = mounts.mounts.iter().find(|mount| mount.version == 2).ok_or(NoCgroup::NotMounted)?;
+        let available = words(&mount.point.join("cgroup.controllers"));
+        let missing: Vec<_> =
+            REQUIRED.into_iter().filter(|name| !available.iter().any(|has| has == name)).collect();
+        if !missing.is_empty() {
+            return Err(NoCgroup::NoController { missing: missing.join(", ") });
+        }
+        let own = mounts.own_folder(mount).unwrap_or_else(|| mount.point.clone());
+        let mut tried = Vec::new();
+        for folder in own.ancestors().take_while(|folder| folder.starts_with(&mount.point)) {
+            let is_root = !folder.join("cgroup.type").exists();
+            if !may_write(folder) || !may_write_file(&folder.join("cgroup.procs")) {
+                tried.push(format!("{} is not writable", folder.display()));
+                continue;
+            }
+            let is_alone = || leave_alone(folder, &own);
+            if (folder != own || is_root || is_alone()) && hand_down(folder) {
+                return Ok(Self { parent: folder.to_owned() });
+            }
+            tried.push(format!("{} can't hand controllers down", folder.display()));
+        }
+        Err(NoCgroup::NotDelegated { tried: tried.join("; "), advice: super::delegation_advice() })
+    }
+
+    pub(super) fn place(&self) -> String {
+        self.parent.display().to_string()
+    }
+
+    pub(super) fn parents(&self) -> Vec<PathBuf> {
+        vec![self.parent.clone()]
+    }
+
+    pub(super) fn create(&self, name: &str, limits: &GroupLimits) -> Result<V2Group, CgroupError> {
+        let folder = self.parent.join(name);
+        fs::create_dir(&folder).map_err(|error| CgroupError::new(&folder, &error))?;
+        let open = File::open(&folder).map_err(|error| {
+            remove_folder(&folder, Duration::ZERO);
+            CgroupError::new(&folder, &error)
+        })?;
+        let mut group =
+            V2Group { folder, handle: open.into(), swap_is_limited: false, reads_are_limited: false };
+        // From here on an early return removes the folder through Drop.
+        group.set("memory.max", &limits.memory.to_string())?;
+        if group.folder.join("memory.swap.max").exists() {
+            group.set("memory.swap.max", &limits.swap.to_string())?;
+            group.swap_is_limited = true;
+        }
+        group.set("pids.max", &limits.pids.to_string())?;
+        // A tenth of a second times thousandths of a core, at least what the kernel takes.
+        group.set("cpu.max", &format!("{} 100000", (limits.cpu_thousandths * 100).max(1000)))?;
+        if let Some((device, bytes)) = &limits.read {
+            // Not every block device takes it; the layer is then reported missing.
+            group.reads_are_limited = group.set("io.max", &format!("{device} rbps={bytes}")).is_ok();
+        }
+        Ok(group)
+    }
+}
+
+/// Whether version 2 has the controllers that sandboxes need.
+pub(super) fn has_controllers(mounts: &Mounts) -> bool {
+    mounts.mounts.iter().filter(|mount| mount.version == 2).any(|mount| {
+        let available = words(&mount.point.join("cgroup.controllers"));
+        REQUIRED.iter().all(|name| available.iter().any(|has| has == name))
+    })
+}
+
+fn words(path: &Path) -> Vec<String> {
+    fs::read_to_string(path).unwrap_or_default().split_whitespace().map(str::to_owned).collect()
+}
+
+fn may_write_file(path: &Path) -> bool {
+    rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
+}
+
+/// If this process is the only one in its group, moves it one level down, so that the group can hand controllers down.
+fn leave_alone(folder: &Path, own: &Path) -> bool {
+    let me = std::process::id().to_string();
+    if folder != own || words(&folder.join("cgroup.procs")) != [me] {
+        return false;
+    }
+    let below = folder.join(SUPERVISOR);
+    let _ = fs::create_dir(&below);
+    write(&below.join("cgroup.procs"), "0").is_ok()
+}
+
+/// Makes sure that groups in `folder` get the controllers. Input and output is taken where it can be had.
+fn hand_down(folder: &Path) -> bool {
+    let control = folder.join("cgroup.subtree_control");
+    let has = words(&control);
+    for name in WANTED.into_iter().filter(|name| !has.iter().any(|handed| handed == name)) {
+        let _ = write(&control, &format!("+{name}"));
+    }
+    let has = words(&control);
+    REQUIRED.iter().all(|name| has.iter().any(|handed| handed == name))
+}
+
+#[derive(Debug)]
+pub(super) struct V2Group {
+    folder: PathBuf,
+    handle: OwnedFd,
+    swap_is_limited: bool,
+    reads_are_limited: bool,
+}
+
+impl V2Group {
+    fn set(&self, file: &str, value: &str) -> Result<(), CgroupError> {
+        write(&self.folder.join(file), value)
+    }
+}
+
+impl Group for V2Group {
+    fn entry(&self) -> Entry<'_> {
+        Entry::CloneInto(self.handle.as_fd())
+    }
+
+    fn cpu_time(&self) -> Option<Duration> {
+        read_keyed(&self.folder.join("cpu.stat"), "usage_usec ").map(Duration::from_micros)
+    }
+
+    fn pids_current(&self) -> Option<u64> {
+        read_number(&self.folder.join("pids.current"))
+    }
+
+    fn usage(&self) -> GroupUsage {
+        let stat = self.folder.join("cpu.stat");
+        let micros = |key: &str| read_keyed(&stat, key).map(Duration::from_micros);
+        GroupUsage {
+            cpu: micros("usage_usec "),
+            cpu_user: micros("user_usec "),
+            cpu_system: micros("system_usec "),
+            memory_peak: read_number(&self.folder.join("memory.peak")),
+            oom_kills: read_keyed(&self.folder.join("memory.events"), "oom_kill ").unwrap_or(0),
+            pids_current: self.pids_current(),
+            pids_peak: read_number(&self.folder.join("pids.peak")),
+            forks_refused: read_keyed(&self.folder.join("pids.events"), "max ").unwrap_or(0),
+        }
+    }
+
+    fn folders(&self) -> Vec<PathBuf> {
+        vec![self.folder.clone()]
+    }
+
+    fn version(&self) -> u8 {
+        2
+    }
+
+    fn layers(&self) -> Vec<Layer> {
+        let mut layers = vec![Layer::Cgroup];
+        layers.extend(self.swap_is_limited.then_some(Layer::Swap));
+        layers.extend(self.reads_are_limited.then_some(Layer::Io));
+        layers
+    }
+}
+
+impl Drop for V2Group {
+    fn drop(&mut self) {
+        remove_folder(&self.folder, super::REMOVAL_PATIENCE);
+    }
+}

@@ -1,0 +1,214 @@
+//! The way into the jail, in order. This is the whole of it; read it top to bottom.
+//!
+//! Runs in the freshly cloned process, PID 1 of its own namespaces, which is a copy of the supervisor. Until the
+//! program is started it makes system calls on what the [`Plan`] holds and does nothing else: no allocation, no
+//! locks, no panics. The order matters:
+//!
+//! 1. Let go of every descriptor that the sandbox must not have, enter the cgroup, ask to die with the supervisor, and
+//!    wait for its go (by then the uid map is written).
+//! 2. Namespaces that depend on that (cgroup), the host name, loopback.
+//! 3. Open the runtime's folders *as the supervisor's uid*, read-only from the first moment, then become the
+//!    sandbox's uid. From here on the host's files are out of reach but for those descriptors.
+//! 4. Build the root beside the old one, cover what `/proc` should not tell, then change into it and drop the old.
+//! 5. Fork. The parent goes on as init (`init.rs`); the child gives up the last rights, in the order that lets each
+//!    step still be made (Landlock and capabilities before the filter that forbids to ask for them), and execs.
+
+use std::ffi::c_int;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+
+use rustix::io::Errno;
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+use crate::plan::Plan;
+use crate::spawn::{Report, Stdio};
+use crate::step::Step;
+use crate::sys::{self, StringPointers};
+use crate::{credentials, init, mounts};
+
+/// A failed step: which, why, and which entry of the plan it was about (`u16::MAX` for none).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Failure {
+    pub(crate) step: Step,
+    pub(crate) errno: Errno,
+    pub(crate) entry: u16,
+}
+
+/// Names the step that an error belongs to.
+pub(crate) trait At<T> {
+    fn at(self, step: Step) -> Result<T, Failure>;
+    fn at_entry(self, step: Step, entry: usize) -> Result<T, Failure>;
+}
+
+impl<T> At<T> for Result<T, Errno> {
+    fn at(self, step: Step) -> Result<T, Failure> {
+        self.map_err(|errno| Failure { step, errno, entry: u16::MAX })
+    }
+    fn at_entry(self, step: Step, entry: usize) -> Result<T, Failure> {
+        self.map_err(|errno| Failure { step, errno, entry: u16::try_from(entry).unwrap_or(u16::MAX) })
+    }
+}
+
+/// What the child needs beside the plan; all made before the clone.
+#[derive(Debug)]
+pub(crate) struct Prepared<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) argv: StringPointers<'a>,
+    pub(crate) envp: StringPointers<'a>,
+    pub(crate) stdio: Stdio<RawFd>,
+    /// This end of the talk with the supervisor.
+    pub(crate) talk: RawFd,
+    /// The version 1 cgroup's `tasks` files, to write oneself into.
+    pub(crate) tasks: &'a [OwnedFd],
+    /// All of these descriptors, sorted.
+    pub(crate) keep: Vec<RawFd>,
+}
+
+/// The namespaces to clone into. The cgroup namespace comes later, from within the cgroup.
+pub(crate) fn namespaces(plan: &Plan) -> c_int {
+    let mut flags = libc::CLONE_NEWUSER | libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWUTS;
+    if !plan.weakening.has("ipc_namespace") {
+        flags |= libc::CLONE_NEWIPC;
+    }
+    if !plan.weakening.has("net_namespace") {
+        flags |= libc::CLONE_NEWNET;
+    }
+    if plan.time_namespace {
+        flags |= 0x80; // CLONE_NEWTIME; clone3 takes it, clone can't
+    }
+    flags
+}
+
+/// The life of the cloned process. Never returns.
+pub(crate) fn run(prepared: &Prepared<'_>) -> ! {
+    let talk = sys::borrow(&prepared.talk);
+    match enter(prepared) {
+        Ok(program) => init::run(&program, talk),
+        Err(failure) => {
+            Report::Failed(failure).send(talk);
+            sys::exit_now(125)
+        }
+    }
+}
+
+/// Steps 1 to 5; what comes back is the child for init to wait for.
+fn enter(prepared: &Prepared<'_>) -> Result<init::Started, Failure> {
+    let plan = prepared.plan;
+    let talk = sys::borrow(&prepared.talk);
+
+    if !plan.weakening.has("close_fds") {
+        sys::close_all_but(&prepared.keep).at(Step::WaitForGo)?;
+    }
+    for (index, tasks) in prepared.tasks.iter().enumerate() {
+        rustix::io::write(tasks, b"0").at_entry(Step::JoinCgroup, index)?;
+        sys::close_number(tasks.as_raw_fd());
+    }
+    die_with_supervisor(talk)?;
+    Report::wait_for_go(talk).at(Step::WaitForGo)?;
+
+    if plan.cgroup_namespace {
+        sys::unshare(libc::CLONE_NEWCGROUP).at(Step::CgroupNamespace)?;
+    }
+    rustix::system::sethostname(b"redoma").at(Step::Hostname)?;
+    if !plan.weakening.has("net_namespace") {
+        sys::loopback_up().at(Step::Loopback)?;
+    }
+
+    sys::make_mounts_private().at(Step::DetachMounts)?;
+    mounts::open_sources(plan)?;
+    credentials::become_sandbox_user(plan.ids).at(Step::BecomeUser)?;
+    // Changing the uid has cleared the wish to die with the supervisor.
+    die_with_supervisor(talk)?;
+
+    let root = mounts::build_root(plan)?;
+    let workspace = mounts::change_root(plan, root)?;
+    Report::Ready.send_with_fd(talk, workspace.as_fd()).at(Step::OpenWorkspace)?;
+    drop(workspace);
+
+    let (result_reader, result_writer) =
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).at(Step::Fork)?;
+    let Some(pid) = sys::fork().at(Step::Fork)? else {
+        let failure = become_program(prepared);
+        let mut record = [0u8; Report::SIZE];
+        Report::Failed(failure).encode(&mut record);
+        let _ = rustix::io::write(&result_writer, &record);
+        sys::exit_now(125)
+    };
+    drop(result_writer);
+    if !plan.weakening.has("init") {
+        credentials::give_up_everything().at(Step::Capabilities)?;
+        sys::install_seccomp(plan.seccomp.program()).at(Step::Seccomp)?;
+    }
+    Ok(init::Started { pid, result: result_reader, stays: plan.weakening.has("kill") })
+}
+
+/// The last steps, in the process that becomes the program. Returns only the failure.
+fn become_program(prepared: &Prepared<'_>) -> Failure {
+    if let Err(failure) = give_up_rights(prepared) {
+        return failure;
+    }
+    let errno = sys::exec(&prepared.plan.program.path, &prepared.argv, &prepared.envp);
+    Failure { step: Step::Exec, errno, entry: u16::MAX }
+}
+
+fn give_up_rights(prepared: &Prepared<'_>) -> Result<(), Failure> {
+    let plan = prepared.plan;
+    let weakening = &plan.weakening;
+    rustix::process::setsid().at(Step::Session)?;
+    for (target, fd) in (0..).zip([prepared.stdio.stdin, prepared.stdio.stdout, prepared.stdio.stderr]) {
+        sys::place_fd(fd, target).at(Step::Stdio)?;
+    }
+    sys::reset_signals().at(Step::Session)?;
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    credentials::be_first_to_go_when_memory_ends().at(Step::OomScore)?;
+    if !weakening.has("rlimits") {
+        credentials::set_rlimits(plan.rlimits).at(Step::Rlimits)?;
+    }
+    rustix::process::chdir(c"/mnt/data").at(Step::WorkingFolder)?;
+    if let Some(landlock) = &plan.landlock
+        && !weakening.has("landlock")
+    {
+        // Needs no_new_privs or a capability; both are at hand here, and the capability goes next.
+        credentials::set_no_new_privileges().at(Step::NoNewPrivileges)?;
+        landlock.restrict().at(Step::Landlock)?;
+    }
+    if !weakening.has("capabilities") {
+        credentials::give_up_everything().at(Step::Capabilities)?;
+    }
+    if !weakening.has("seccomp") {
+        sys::install_seccomp(plan.seccomp.program()).at(Step::Seccomp)?;
+    }
+    // All of ours are close-on-exec; this catches what a library might have opened without it.
+    if !weakening.has("close_fds") {
+        mark_close_on_exec();
+    }
+    Ok(())
+}
+
+/// Best effort behind the real guarantee, which is `close_all_but` at the start.
+fn mark_close_on_exec() {
+    for fd in 3..64 {
+        let _ = rustix::io::fcntl_setfd(sys::borrow(&fd), rustix::io::FdFlags::CLOEXEC);
+    }
+}
+
+/// Asks the kernel to kill this process when the supervisor ends, and makes sure that it has not ended already.
+fn die_with_supervisor(talk: std::os::fd::BorrowedFd<'_>) -> Result<(), Failure> {
+    set_parent_process_death_signal(Some(Signal::KILL)).at(Step::WaitForGo)?;
+    let mut peek = [0u8; 1];
+    let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
+    match rustix::net::recv(talk, &mut peek, flags) {
+        // A sequenced-packet socket answers 0 when the other end is closed, and nobody sends empty packets.
+        Ok((_, 0)) => Err(Failure { step: Step::WaitForGo, errno: Errno::PIPE, entry: u16::MAX }),
+        Ok(_) | Err(Errno::AGAIN) => Ok(()),
+        Err(errno) => Err(errno).at(Step::WaitForGo),
+    }
+}
+
+impl Prepared<'_> {
+    pub(crate) fn keep_list(stdio: Stdio<RawFd>, talk: impl AsFd, tasks: &[OwnedFd]) -> Vec<RawFd> {
+        let mut keep = vec![stdio.stdin, stdio.stdout, stdio.stderr, talk.as_fd().as_raw_fd()];
+        keep.extend(tasks.iter().map(AsRawFd::as_raw_fd));
+        keep.sort_unstable();
+        keep
+    }
+}

@@ -1,0 +1,49 @@
+//! The jail: one process tree on Linux that nothing gets out of.
+//!
+//! A caller describes the whole sandbox in a [`Plan`], then [`Sandbox::spawn`] makes it. Everything that needs memory
+//! or decisions happens while the plan is built, before the first process is cloned; what follows is straight-line
+//! system calls in the fixed order of [`Step`], written down in `enter.rs`. A step that fails ends the attempt and
+//! comes back as `{step, errno, hint}`; no step is ever skipped quietly.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `plan.rs` | what a sandbox looks like, complete before anything is cloned |
+//! | `spawn.rs` | the outside: clone, id maps, cgroup, the talk with the inside |
+//! | `enter.rs` | the inside, first half: from the clone to `execve`, step by step |
+//! | `init.rs` | the inside, second half: PID 1 |
+//! | `mounts.rs` | the root, the scratch file system, `/proc`, `/dev`, the workspace |
+//! | `credentials.rs` | uid, capabilities, securebits, no_new_privs, rlimits |
+//! | `landlock.rs`, `seccomp/` | the two walls that stay when all else has failed |
+//! | `cgroup/` | limits for the whole tree, on version 1 and version 2 |
+//! | `host_uid.rs` | a host uid for each live sandbox |
+//! | `janitor.rs` | nothing is left, even if the supervisor is killed |
+//! | `trial.rs` | trying what this kernel allows, for `redoma doctor` |
+//! | `weakening.rs` | walls left out on purpose, in the attack suite's own build |
+//! | `sys.rs` | the system calls that no safe library offers: the one home of `unsafe` |
+
+pub mod cgroup;
+mod credentials;
+mod enter;
+pub mod host_uid;
+mod init;
+pub mod janitor;
+pub mod landlock;
+mod mounts;
+mod plan;
+pub mod seccomp;
+mod spawn;
+mod step;
+mod sys;
+pub mod trial;
+mod weakening;
+
+pub use plan::{Ids, Plan, PlanError, Program, Rlimits, Scratch, TreeEntry, Workspace};
+pub use spawn::{Event, Sandbox, Stdio, above_stdio};
+pub use step::{JailError, Step};
+pub use sys::{SignalPipe, is_single_threaded};
+pub use weakening::Weakening;
+
+/// The uid and gid that code sees itself run as.
+pub const SANDBOX_ID: u32 = 1000;
+/// Where the workspace is inside.
+pub const WORKSPACE: &str = "/mnt/data";

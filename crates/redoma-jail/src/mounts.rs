@@ -1,0 +1,325 @@
+//! The file system that the code sees: a small root of our own, read-only pieces of the runtime in it, one writable
+//! file system with a hard quota, a `/proc` that tells little and a `/dev` with nothing dangerous.
+//!
+//! Mounts are made detached, given their restrictions, and only then attached: there is no moment in which one is
+//! visible without them. Everything is a mount of the sandbox's own user namespace, so the kernel drops the whole tree
+//! when the last process is gone.
+
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+};
+
+use crate::enter::{At, Failure};
+use crate::plan::{Plan, PlanError, TreeEntry, c_string};
+use crate::step::Step;
+use crate::sys;
+
+const NOSUID_NODEV: MountAttrFlags =
+    MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
+const READ_ONLY: MountAttrFlags = NOSUID_NODEV.union(MountAttrFlags::MOUNT_ATTR_RDONLY);
+
+/// What stays visible of the kernel's own part of `/proc`; the processes' folders always do.
+///
+/// Libraries read these to size their thread pools and caches. The rest tells about the host (its command line,
+/// modules, disks, interrupts, boot id) or can be written to, and is covered.
+const PROC_KEPT: [&str; 11] = [
+    "cpuinfo",
+    "filesystems",
+    "loadavg",
+    "meminfo",
+    "mounts",
+    "net",
+    "self",
+    "stat",
+    "thread-self",
+    "uptime",
+    "version",
+];
+
+const DEVICES: [&CStr; 5] = [c"null", c"zero", c"full", c"random", c"urandom"];
+
+/// The entries of `/proc` that the sandbox's own `/proc` will have too and that are to be covered.
+pub(crate) fn proc_entries_to_cover() -> Result<Vec<(CString, bool)>, PlanError> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Ok(Vec::new()) };
+    let mut covers = Vec::with_capacity(64);
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let is_process = name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
+        let Ok(kind) = entry.file_type() else { continue };
+        if is_process || kind.is_symlink() || PROC_KEPT.iter().any(|kept| name == *kept) {
+            continue;
+        }
+        covers.push((c_string(name)?, kind.is_dir()));
+    }
+    Ok(covers)
+}
+
+/// Takes hold of the host's folders, read-only, while this process still has the supervisor's uid.
+pub(crate) fn open_sources(plan: &Plan) -> Result<(), Failure> {
+    let inputs = plan.workspace.inputs.iter();
+    for (index, entry) in plan.tree.iter().chain(inputs).enumerate() {
+        if let TreeEntry::Bind { source, mount, .. } = entry {
+            let flags = OpenTreeFlags::OPEN_TREE_CLONE
+                | OpenTreeFlags::OPEN_TREE_CLOEXEC
+                | OpenTreeFlags::AT_RECURSIVE;
+            let tree =
+                rustix::mount::open_tree(CWD, source.as_c_str(), flags).at_entry(Step::OpenSources, index)?;
+            let attributes = if plan.weakening.has("read_only") { NOSUID_NODEV } else { READ_ONLY };
+            sys::add_mount_attributes(tree.as_fd(), attributes.bits().into(), true)
+                .at_entry(Step::OpenSources, index)?;
+            mount.set(tree.into_raw_fd());
+        }
+    }
+    Ok(())
+}
+
+/// The pieces that [`change_root`] goes on with.
+#[derive(Debug)]
+pub(crate) struct Root {
+    root: OwnedFd,
+    scratch: OwnedFd,
+}
+
+/// Builds the new root on top of the old one, complete but for what must be mounted from within.
+pub(crate) fn build_root(plan: &Plan) -> Result<Root, Failure> {
+    let options = [(c"size", c"4m"), (c"nr_inodes", c"4096"), (c"mode", c"0755")];
+    let root = new_file_system(c"tmpfs", &options, NOSUID_NODEV).at(Step::BuildRoot)?;
+    attach(&root, CWD, c"/").at(Step::BuildRoot)?;
+    for path in [c".redoma", c".redoma/in", c".redoma/scratch", c".redoma/empty", c"mnt", c"mnt/data", c"tmp"]
+    {
+        make_folder(&root, path).at(Step::BuildRoot)?;
+    }
+    for path in [c"home", c"home/sandbox", c"proc", c"dev", c"dev/shm", c"dev/pts"] {
+        make_folder(&root, path).at(Step::BuildRoot)?;
+    }
+    let empty = detached_copy(root.as_fd(), c".redoma/empty").at(Step::BuildRoot)?;
+    let attributes = READ_ONLY | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    sys::add_mount_attributes(empty.as_fd(), attributes.bits().into(), false).at(Step::BuildRoot)?;
+    // From here on every copy of the empty folder is born read-only.
+    attach(&empty, &root, c".redoma/empty").at(Step::BuildRoot)?;
+    for (index, entry) in plan.tree.iter().enumerate() {
+        make_entry(&root, entry).at_entry(Step::BuildRoot, index)?;
+    }
+    if let Some(TreeEntry::Bind { mount, path, .. }) = &plan.workspace.inputs {
+        attach(sys::borrow(&mount.get()), &root, path).at(Step::BuildRoot)?;
+    }
+
+    let scratch = mount_scratch(plan, &root).at(Step::MountScratch)?;
+    write_script(plan, &scratch).at(Step::WriteScript)?;
+    make_devices(&root).at(Step::MountDevices)?;
+
+    let proc = new_file_system(
+        c"proc",
+        &[(c"hidepid", if plan.weakening.has("hidepid") { c"off" } else { c"ptraceable" })],
+        NOSUID_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC,
+    )
+    .at(Step::MountProc)?;
+    attach(&proc, &root, c"proc").at(Step::MountProc)?;
+    if !plan.weakening.has("forbid_namespaces") {
+        forbid_namespaces(&proc).at(Step::ForbidNamespaces)?;
+    }
+    if !plan.weakening.has("mask_proc") {
+        cover_proc(plan, &root, &proc).at(Step::MaskProc)?;
+    }
+    Ok(Root { root, scratch })
+}
+
+/// Makes the new root the only one, finishes the workspace and seals everything. Gives the folder in which the code's
+/// files will be, for the supervisor to collect them from.
+pub(crate) fn change_root(plan: &Plan, built: Root) -> Result<OwnedFd, Failure> {
+    let Root { root, scratch } = built;
+    rustix::process::fchdir(&root).at(Step::PivotRoot)?;
+    rustix::process::pivot_root(c".", c".").at(Step::PivotRoot)?;
+    // The old root now lies on top of the new one at the same place: take it off, and it is gone for good.
+    rustix::mount::unmount(c".", UnmountFlags::DETACH).at(Step::PivotRoot)?;
+    rustix::process::chdir(c"/").at(Step::PivotRoot)?;
+
+    if plan.workspace.inputs.is_some() {
+        rustix::mount::mount(
+            c"overlay",
+            c"/mnt/data",
+            c"overlay",
+            MountFlags::NOSUID | MountFlags::NODEV,
+            c"lowerdir=/.redoma/in,upperdir=/.redoma/scratch/data,workdir=/.redoma/scratch/work,userxattr",
+        )
+        .at(Step::MountWorkspace)?;
+        rustix::mount::unmount(c"/.redoma/in", UnmountFlags::DETACH).at(Step::MountWorkspace)?;
+    }
+    let workspace = rustix::fs::openat(
+        &scratch,
+        c"data",
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .at(Step::OpenWorkspace)?;
+    for path in [c"/.redoma/scratch", c"/.redoma/empty"] {
+        rustix::mount::unmount(path, UnmountFlags::DETACH).at(Step::SealRoot)?;
+    }
+    for path in [c".redoma/in", c".redoma/scratch", c".redoma/empty", c".redoma"] {
+        rustix::fs::unlinkat(&root, path, AtFlags::REMOVEDIR).at(Step::SealRoot)?;
+    }
+    if !plan.weakening.has("read_only") {
+        sys::add_mount_attributes(root.as_fd(), MountAttrFlags::MOUNT_ATTR_RDONLY.bits().into(), false)
+            .at(Step::SealRoot)?;
+    }
+    Ok(workspace)
+}
+
+fn new_file_system(
+    kind: &CStr,
+    options: &[(&CStr, &CStr)],
+    attributes: MountAttrFlags,
+) -> Result<OwnedFd, Errno> {
+    let context = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in options {
+        rustix::mount::fsconfig_set_string(&context, *key, *value)?;
+    }
+    rustix::mount::fsconfig_create(&context)?;
+    rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+}
+
+/// Attaches a detached mount at `path` below `folder`.
+fn attach(mount: impl AsFd, folder: impl AsFd, path: &CStr) -> Result<(), Errno> {
+    rustix::mount::move_mount(mount, c"", folder, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+/// A detached copy of the mount (or of a folder in it) at `path` below `folder`, attached again at `target`.
+fn attach_copy(
+    folder: BorrowedFd<'_>,
+    path: &CStr,
+    root: BorrowedFd<'_>,
+    target: &CStr,
+) -> Result<(), Errno> {
+    attach(detached_copy(folder, path)?, root, target)
+}
+
+fn detached_copy(folder: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Errno> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    rustix::mount::open_tree(folder, path, flags)
+}
+
+fn make_folder(root: &OwnedFd, path: &CStr) -> Result<(), Errno> {
+    match rustix::fs::mkdirat(root, path, Mode::from_raw_mode(0o755)) {
+        Err(Errno::EXIST) => Ok(()),
+        other => other,
+    }
+}
+
+fn make_file(root: impl AsFd, path: &CStr, content: &[u8], mode: u32) -> Result<(), Errno> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = rustix::fs::openat(root, path, flags, Mode::from_raw_mode(mode))?;
+    let mut rest = content;
+    while !rest.is_empty() {
+        let written = rustix::io::write(&file, rest)?;
+        rest = rest.get(written..).unwrap_or_default();
+    }
+    Ok(())
+}
+
+fn make_entry(root: &OwnedFd, entry: &TreeEntry) -> Result<(), Errno> {
+    match entry {
+        TreeEntry::Folder { path } => make_folder(root, path),
+        TreeEntry::Link { path, target } => rustix::fs::symlinkat(target.as_c_str(), root, path.as_c_str()),
+        TreeEntry::File { path, content } => make_file(root, path, content, 0o444),
+        TreeEntry::Bind { path, folder, mount, .. } => {
+            if *folder {
+                make_folder(root, path)?;
+            } else {
+                make_file(root, path, b"", 0o444)?;
+            }
+            attach(sys::borrow(&mount.get()), root, path)
+        }
+        TreeEntry::Cover { path } => match attach_copy(root.as_fd(), c".redoma/empty", root.as_fd(), path) {
+            Err(Errno::NOENT) => Ok(()),
+            other => other,
+        },
+    }
+}
+
+/// The writable file system and the four places at which the code sees it.
+fn mount_scratch(plan: &Plan, root: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let options = [
+        (c"size", plan.scratch.size.as_c_str()),
+        (c"nr_inodes", plan.scratch.inodes.as_c_str()),
+        (c"mode", c"0755"),
+    ];
+    let scratch = new_file_system(c"tmpfs", &options, NOSUID_NODEV)?;
+    attach(&scratch, root, c".redoma/scratch")?;
+    for folder in [c"data", c"tmp", c"home", c"shm", c"work"] {
+        make_folder(&scratch, folder)?;
+    }
+    let home = rustix::fs::openat(&scratch, c"home", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    for entry in &plan.home {
+        make_entry(&home, entry)?;
+    }
+    if plan.workspace.inputs.is_none() {
+        attach_copy(scratch.as_fd(), c"data", root.as_fd(), c"mnt/data")?;
+    }
+    for (folder, target) in [(c"tmp", c"tmp"), (c"home", c"home/sandbox"), (c"shm", c"dev/shm")] {
+        attach_copy(scratch.as_fd(), folder, root.as_fd(), target)?;
+    }
+    Ok(scratch)
+}
+
+fn write_script(plan: &Plan, scratch: &OwnedFd) -> Result<(), Errno> {
+    let Some((name, content)) = &plan.workspace.script else { return Ok(()) };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let data = rustix::fs::openat(scratch, c"data", flags, Mode::empty())?;
+    make_file(data, name, content, 0o644)
+}
+
+/// `/dev`: five harmless devices, terminals of the sandbox's own, and the customary links.
+fn make_devices(root: &OwnedFd) -> Result<(), Errno> {
+    let dev = rustix::fs::openat(root, c"dev", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let host = rustix::fs::open(c"/dev", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    // Not NODEV: these are devices. Read-only is about the node (its mode, its times), not about writing to it.
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC
+        | MountAttrFlags::MOUNT_ATTR_RDONLY;
+    for name in DEVICES {
+        make_file(&dev, name, b"", 0o444)?;
+        let node = detached_copy(host.as_fd(), name)?;
+        sys::add_mount_attributes(node.as_fd(), attributes.bits().into(), false)?;
+        attach(&node, &dev, name)?;
+    }
+    let terminals = new_file_system(
+        c"devpts",
+        &[(c"ptmxmode", c"0666"), (c"mode", c"0620"), (c"max", c"16")],
+        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC,
+    )?;
+    attach(&terminals, &dev, c"pts")?;
+    for (name, target) in [
+        (c"ptmx", c"pts/ptmx"),
+        (c"fd", c"/proc/self/fd"),
+        (c"stdin", c"/proc/self/fd/0"),
+        (c"stdout", c"/proc/self/fd/1"),
+        (c"stderr", c"/proc/self/fd/2"),
+    ] {
+        rustix::fs::symlinkat(target, &dev, name)?;
+    }
+    Ok(())
+}
+
+/// No user namespace can be made inside, whatever else fails: the kernel's own count is set to none.
+fn forbid_namespaces(proc: &OwnedFd) -> Result<(), Errno> {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(proc, c"sys/user/max_user_namespaces", flags, Mode::empty())?;
+    rustix::io::write(&file, b"0")?;
+    Ok(())
+}
+
+fn cover_proc(plan: &Plan, root: &OwnedFd, proc: &OwnedFd) -> Result<(), Errno> {
+    for (name, is_folder) in &plan.proc_covers {
+        let source = if *is_folder { c".redoma/empty" } else { c"dev/null" };
+        match attach_copy(root.as_fd(), source, proc.as_fd(), name) {
+            Err(Errno::NOENT) => {} // gone since the plan was made, or only in the host's own namespace
+            other => other?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,241 @@
+//! From rules to a classic BPF program.
+//!
+//! The program first makes sure of the architecture (and, on x86-64, that the call is not of the x32 kind, whose numbers
+//! alias others), then finds the call's number by binary search: every call costs about nine comparisons, however long
+//! the list. Calls with conditions on arguments get a small block of their own behind the search.
+
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the kernel's constants have other widths in libc than in the interface that takes them"
+)]
+
+use std::mem::offset_of;
+
+use super::rules::{Condition, Refusal, Rule};
+
+#[cfg(target_arch = "x86_64")]
+const AUDIT_ARCH: u32 = 0xc000_003e;
+#[cfg(target_arch = "aarch64")]
+const AUDIT_ARCH: u32 = 0xc000_00b7;
+
+const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+const JUMP_IF_AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
+const JUMP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
+const MASK: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
+const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+
+const fn statement(code: u16, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code, jt: 0, jf: 0, k }
+}
+
+const fn branch(code: u16, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
+    libc::sock_filter { code, jt, jf, k }
+}
+
+const fn verdict(refusal: Refusal) -> u32 {
+    match refusal {
+        Refusal::Errno(errno) => libc::SECCOMP_RET_ERRNO | (errno as u32 & libc::SECCOMP_RET_DATA),
+        Refusal::Kill => libc::SECCOMP_RET_KILL_PROCESS,
+    }
+}
+
+/// The low 32 bits of an argument. All conditions are on `int` and `unsigned int` parameters, of which the kernel
+/// itself reads no more than that.
+fn argument_offset(index: u8) -> u32 {
+    let offset = offset_of!(libc::seccomp_data, args) + usize::from(index) * 8;
+    u32::try_from(offset).unwrap_or(u32::MAX)
+}
+
+/// The whole program.
+pub(super) fn assemble(rules: &[Rule]) -> Vec<libc::sock_filter> {
+    let mut rules: Vec<&Rule> = rules.iter().collect();
+    rules.sort_by_key(|rule| rule.number);
+    let mut program = vec![
+        statement(LOAD, offset_of!(libc::seccomp_data, arch) as u32),
+        branch(JUMP_IF_EQUAL, AUDIT_ARCH, 1, 0),
+        statement(RETURN, libc::SECCOMP_RET_KILL_PROCESS),
+        statement(LOAD, offset_of!(libc::seccomp_data, nr) as u32),
+    ];
+    if cfg!(target_arch = "x86_64") {
+        const X32_BIT: u32 = 0x4000_0000;
+        program.push(branch(JUMP_IF_AT_LEAST, X32_BIT, 0, 1));
+        program.push(statement(RETURN, libc::SECCOMP_RET_KILL_PROCESS));
+    }
+    search(&rules, &mut program);
+    program
+}
+
+/// Binary search over sorted rules. Jumps in conditional instructions reach only 255 ahead, so each inner node is a
+/// comparison with a long jump behind it.
+fn search(rules: &[&Rule], program: &mut Vec<libc::sock_filter>) {
+    match rules {
+        [] => program.push(statement(RETURN, verdict(Refusal::UNKNOWN))),
+        [rule] => {
+            program.push(branch(JUMP_IF_EQUAL, rule.number, 1, 0));
+            program.push(statement(RETURN, verdict(Refusal::UNKNOWN)));
+            leaf(rule, program);
+        }
+        _ => {
+            let (low, high) = rules.split_at(rules.len() / 2);
+            program.push(branch(JUMP_IF_AT_LEAST, high[0].number, 0, 1));
+            let jump = program.len();
+            program.push(statement(JUMP, 0));
+            search(low, program);
+            program[jump].k = u32::try_from(program.len() - jump - 1).unwrap_or(u32::MAX);
+            search(high, program);
+        }
+    }
+}
+
+/// What to do about one call, once it is known to be that one.
+fn leaf(rule: &Rule, program: &mut Vec<libc::sock_filter>) {
+    if rule.allowed_if.is_empty() {
+        let action = match rule.refusal {
+            None => libc::SECCOMP_RET_ALLOW,
+            Some(refusal) => verdict(refusal),
+        };
+        program.push(statement(RETURN, action));
+        return;
+    }
+    // Alternatives, each a list of conditions that must all hold.
+    for alternative in rule.allowed_if {
+        let mut failed_jumps = Vec::new();
+        for Condition { argument, mask, one_of } in *alternative {
+            program.push(statement(LOAD, argument_offset(*argument)));
+            if *mask != u32::MAX {
+                program.push(statement(MASK, *mask));
+            }
+            // Each value: equal jumps over the rest and over the long jump behind them.
+            for (index, value) in one_of.iter().enumerate() {
+                let to_success = u8::try_from(one_of.len() - index).unwrap_or(u8::MAX);
+                program.push(branch(JUMP_IF_EQUAL, *value, to_success, 0));
+            }
+            failed_jumps.push(program.len());
+            program.push(statement(JUMP, 0));
+        }
+        program.push(statement(RETURN, libc::SECCOMP_RET_ALLOW));
+        for jump in failed_jumps {
+            program[jump].k = u32::try_from(program.len() - jump - 1).unwrap_or(u32::MAX);
+        }
+    }
+    program.push(statement(RETURN, verdict(rule.refusal.unwrap_or(Refusal::FORBIDDEN))));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rules::rules;
+    use super::*;
+
+    /// What the kernel would do with a call: a small interpreter for the instructions that `assemble` emits.
+    fn decide(program: &[libc::sock_filter], arch: u32, number: u32, args: [u64; 6]) -> u32 {
+        let mut data = Vec::new();
+        data.extend_from_slice(&number.to_ne_bytes());
+        data.extend_from_slice(&arch.to_ne_bytes());
+        data.extend_from_slice(&0u64.to_ne_bytes());
+        for arg in args {
+            data.extend_from_slice(&arg.to_ne_bytes());
+        }
+        let mut accumulator = 0u32;
+        let mut at = 0usize;
+        loop {
+            let instruction = program[at];
+            at += 1;
+            match instruction.code {
+                LOAD => {
+                    let offset = instruction.k as usize;
+                    accumulator = u32::from_ne_bytes(data[offset..offset + 4].try_into().unwrap());
+                }
+                MASK => accumulator &= instruction.k,
+                JUMP => at += instruction.k as usize,
+                RETURN => return instruction.k,
+                JUMP_IF_EQUAL | JUMP_IF_AT_LEAST => {
+                    let holds = if instruction.code == JUMP_IF_EQUAL {
+                        accumulator == instruction.k
+                    } else {
+                        accumulator >= instruction.k
+                    };
+                    at += usize::from(if holds { instruction.jt } else { instruction.jf });
+                }
+                other => panic!("unknown instruction {other:#x}"),
+            }
+        }
+    }
+
+    fn decision(number: libc::c_long, args: [u64; 6]) -> u32 {
+        decide(&assemble(&rules()), AUDIT_ARCH, u32::try_from(number).unwrap(), args)
+    }
+
+    const NO_ARGS: [u64; 6] = [0; 6];
+    const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
+
+    #[test]
+    fn every_rule_is_found_by_the_search_and_every_other_number_is_unknown() {
+        let rules = rules();
+        let program = assemble(&rules);
+        assert!(program.len() < 4096, "the kernel takes at most 4096 instructions");
+        for number in 0..600u32 {
+            let result = decide(&program, AUDIT_ARCH, number, NO_ARGS);
+            match rules.iter().find(|rule| rule.number == number) {
+                None => assert_eq!(result, verdict(Refusal::UNKNOWN), "call {number}"),
+                Some(rule) if rule.allowed_if.is_empty() => {
+                    assert_eq!(result, rule.refusal.map_or(ALLOW, verdict), "call {number}");
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    #[test]
+    fn another_architecture_and_the_x32_numbers_are_killed() {
+        let program = assemble(&rules());
+        assert_eq!(decide(&program, 0x4000_0003, 1, NO_ARGS), libc::SECCOMP_RET_KILL_PROCESS);
+        #[cfg(target_arch = "x86_64")]
+        assert_eq!(decide(&program, AUDIT_ARCH, 0x4000_0001, NO_ARGS), libc::SECCOMP_RET_KILL_PROCESS);
+    }
+
+    #[test]
+    fn clone_is_allowed_without_namespaces_only() {
+        let threads = 0x003d_0f00u64; // what pthread_create asks for
+        assert_eq!(decision(libc::SYS_clone, [threads, 0, 0, 0, 0, 0]), ALLOW);
+        for namespace in [
+            libc::CLONE_NEWNS,
+            libc::CLONE_NEWCGROUP,
+            libc::CLONE_NEWUTS,
+            libc::CLONE_NEWIPC,
+            libc::CLONE_NEWUSER,
+            libc::CLONE_NEWPID,
+            libc::CLONE_NEWNET,
+        ] {
+            let flags = threads | u64::from(namespace as u32);
+            assert_ne!(decision(libc::SYS_clone, [flags, 0, 0, 0, 0, 0]), ALLOW, "{namespace:#x}");
+        }
+    }
+
+    #[test]
+    fn sockets_are_local_and_never_raw() {
+        let socket = |family: i32, kind: i32, protocol: i32| {
+            decision(libc::SYS_socket, [family as u64, kind as u64, protocol as u64, 0, 0, 0])
+        };
+        assert_eq!(socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0), ALLOW);
+        assert_eq!(socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_NONBLOCK, libc::IPPROTO_TCP), ALLOW);
+        assert_eq!(socket(libc::AF_INET6, libc::SOCK_DGRAM, 0), ALLOW);
+        assert_ne!(socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_ICMP), ALLOW);
+        assert_ne!(socket(libc::AF_INET, libc::SOCK_DGRAM, libc::IPPROTO_ICMP), ALLOW);
+        assert_ne!(socket(libc::AF_INET, libc::SOCK_STREAM, 262), ALLOW);
+        for family in (0..64).filter(|family| ![1, 2, 10].contains(family)) {
+            assert_ne!(socket(family, libc::SOCK_STREAM, 0), ALLOW, "family {family}");
+            assert_ne!(socket(family, libc::SOCK_RAW, 0), ALLOW, "family {family}");
+        }
+        // The kernel reads 32 bits; a set upper half must not slip another family past the filter.
+        assert_ne!(decision(libc::SYS_socket, [0xffff_ffff_0000_0010, 3, 0, 0, 0, 0]), ALLOW);
+    }
+
+    #[test]
+    fn terminal_injection_is_refused_and_ordinary_ioctls_are_not() {
+        assert_eq!(decision(libc::SYS_ioctl, [0, libc::TCGETS, 0, 0, 0, 0]), ALLOW);
+        assert_ne!(decision(libc::SYS_ioctl, [0, libc::TIOCSTI, 0, 0, 0, 0]), ALLOW);
+        assert_ne!(decision(libc::SYS_ioctl, [0, libc::TIOCSTI | 0xf_0000_0000, 0, 0, 0, 0]), ALLOW);
+    }
+}

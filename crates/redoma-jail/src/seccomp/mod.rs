@@ -1,0 +1,31 @@
+//! The system call filter: an allow-list for the native architecture, everything else refused.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `rules.rs` | which calls, with which arguments, and why |
+//! | `bpf.rs` | turning the rules into the kernel's filter program |
+
+mod bpf;
+mod rules;
+
+pub use rules::{Refusal, Rule, rules};
+
+/// A ready filter program.
+#[derive(Debug)]
+pub struct Filter(Vec<libc::sock_filter>);
+
+impl Filter {
+    /// The filter for code that nobody trusts.
+    pub fn for_code() -> Self {
+        Self(bpf::assemble(&rules()))
+    }
+
+    pub(crate) fn program(&self) -> &[libc::sock_filter] {
+        &self.0
+    }
+}
+
+/// Whether the kernel can do what the filter needs.
+pub fn is_available() -> bool {
+    crate::sys::seccomp_has_action(libc::SECCOMP_RET_KILL_PROCESS)
+}

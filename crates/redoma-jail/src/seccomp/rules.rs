@@ -1,0 +1,326 @@
+//! Which system calls code may make. Each group says who needs it; each refusal says why.
+//!
+//! What is in no list is answered with `ENOSYS`, as by a kernel that has never heard of it: programs then fall back
+//! to older calls, and a call that the kernel gains tomorrow is closed today. Known dangers are listed all the same
+//! and answered with `EPERM`, so that a program (and the attack suite) can tell refusal from absence.
+
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "the kernel's constants have other widths in libc than in the interface that takes them"
+)]
+
+use std::ffi::c_long;
+
+/// How a call is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    Errno(i32),
+    Kill,
+}
+
+impl Refusal {
+    pub(super) const UNKNOWN: Self = Self::Errno(libc::ENOSYS);
+    pub(super) const FORBIDDEN: Self = Self::Errno(libc::EPERM);
+}
+
+/// Holds if the argument's low 32 bits, masked, are one of the values.
+#[derive(Debug, Clone, Copy)]
+pub struct Condition {
+    pub(super) argument: u8,
+    pub(super) mask: u32,
+    pub(super) one_of: &'static [u32],
+}
+
+/// What to do about one call.
+#[derive(Debug, Clone, Copy)]
+pub struct Rule {
+    pub name: &'static str,
+    pub number: u32,
+    /// Alternatives, of which one must hold in all its conditions. Empty: no conditions.
+    pub(super) allowed_if: &'static [&'static [Condition]],
+    /// How it is refused: always, if there are no conditions; otherwise when none holds. `None` without conditions
+    /// means that the call is allowed.
+    pub refusal: Option<Refusal>,
+}
+
+type Named = (&'static str, c_long);
+
+/// Names and numbers of calls, from libc's constants.
+macro_rules! calls {
+    ($($name:ident)*) => { &[$((stringify!($name), calls!(@ $name))),*] };
+    (@ $name:ident) => { libc::$name };
+}
+
+/// Memory, threads, time, signals: every process from its first instruction on.
+const RUNNING: &[Named] = calls!(
+    SYS_brk SYS_mmap SYS_munmap SYS_mprotect SYS_mremap SYS_madvise SYS_mincore SYS_msync SYS_mlock SYS_mlock2
+    SYS_munlock SYS_mlockall SYS_munlockall SYS_membarrier SYS_pkey_alloc SYS_pkey_free SYS_pkey_mprotect
+    SYS_futex SYS_futex_waitv SYS_set_robust_list SYS_get_robust_list SYS_rseq SYS_set_tid_address
+    SYS_rt_sigaction SYS_rt_sigprocmask SYS_rt_sigreturn SYS_rt_sigpending SYS_rt_sigsuspend SYS_rt_sigtimedwait
+    SYS_rt_sigqueueinfo SYS_rt_tgsigqueueinfo SYS_sigaltstack SYS_kill SYS_tkill SYS_tgkill SYS_restart_syscall
+    SYS_clock_gettime SYS_clock_getres SYS_clock_nanosleep SYS_nanosleep SYS_gettimeofday SYS_times
+    SYS_getitimer SYS_setitimer SYS_timer_create SYS_timer_settime SYS_timer_gettime SYS_timer_getoverrun
+    SYS_timer_delete SYS_timerfd_create SYS_timerfd_settime SYS_timerfd_gettime
+    SYS_getrandom SYS_sched_yield SYS_sched_getaffinity SYS_sched_setaffinity SYS_sched_getparam
+    SYS_sched_setparam SYS_sched_getscheduler SYS_sched_setscheduler SYS_sched_get_priority_max
+    SYS_sched_get_priority_min SYS_sched_rr_get_interval SYS_sched_getattr SYS_sched_setattr SYS_getpriority
+    SYS_setpriority SYS_getcpu SYS_get_mempolicy SYS_getrlimit SYS_prlimit64 SYS_setrlimit SYS_getrusage
+    SYS_sysinfo SYS_uname
+);
+
+/// Starting, finding and awaiting processes: subprocess, shells. `clone` has a rule of its own.
+const PROCESSES: &[Named] = calls!(
+    SYS_execve SYS_execveat SYS_exit SYS_exit_group SYS_wait4 SYS_waitid SYS_pidfd_open SYS_pidfd_send_signal
+    SYS_getpid SYS_getppid SYS_gettid SYS_getpgid SYS_setpgid SYS_getsid SYS_setsid
+    SYS_getuid SYS_geteuid SYS_getgid SYS_getegid SYS_getresuid SYS_getresgid SYS_getgroups
+    SYS_setuid SYS_setgid SYS_setreuid SYS_setregid SYS_setresuid SYS_setresgid SYS_setfsuid SYS_setfsgid
+    SYS_setgroups SYS_capget SYS_capset
+);
+
+/// Files and folders: what may be reached is the mounts' and Landlock's business, not this list's.
+const FILES: &[Named] = calls!(
+    SYS_read SYS_write SYS_readv SYS_writev SYS_pread64 SYS_pwrite64 SYS_preadv SYS_pwritev SYS_preadv2
+    SYS_pwritev2 SYS_lseek SYS_openat SYS_openat2 SYS_close SYS_close_range SYS_fcntl SYS_dup SYS_dup3 SYS_flock
+    SYS_fstat SYS_newfstatat SYS_statx SYS_statfs SYS_fstatfs SYS_faccessat SYS_faccessat2 SYS_readlinkat
+    SYS_getdents64 SYS_getcwd SYS_chdir SYS_fchdir SYS_umask
+    SYS_mkdirat SYS_unlinkat SYS_renameat SYS_renameat2 SYS_linkat SYS_symlinkat
+    SYS_fchmod SYS_fchmodat SYS_fchown SYS_fchownat SYS_utimensat
+    SYS_truncate SYS_ftruncate SYS_fallocate SYS_fadvise64 SYS_readahead
+    SYS_fsync SYS_fdatasync SYS_sync_file_range SYS_syncfs
+    SYS_sendfile SYS_copy_file_range SYS_splice SYS_tee
+    SYS_getxattr SYS_lgetxattr SYS_fgetxattr SYS_listxattr SYS_llistxattr SYS_flistxattr
+    SYS_setxattr SYS_lsetxattr SYS_fsetxattr SYS_removexattr SYS_lremovexattr SYS_fremovexattr
+    SYS_inotify_init1 SYS_inotify_add_watch SYS_inotify_rm_watch SYS_memfd_create
+);
+
+/// Waiting and talking between the sandbox's own processes. `socket` and `socketpair` have rules of their own.
+const WAITING: &[Named] = calls!(
+    SYS_pipe2 SYS_eventfd2 SYS_signalfd4 SYS_epoll_create1 SYS_epoll_ctl SYS_epoll_pwait SYS_epoll_pwait2
+    SYS_ppoll SYS_pselect6
+    SYS_bind SYS_listen SYS_accept SYS_accept4 SYS_connect SYS_getsockname SYS_getpeername SYS_setsockopt
+    SYS_getsockopt SYS_sendto SYS_recvfrom SYS_sendmsg SYS_recvmsg SYS_sendmmsg SYS_recvmmsg SYS_shutdown
+    SYS_semget SYS_semop SYS_semctl SYS_semtimedop SYS_shmget SYS_shmat SYS_shmdt SYS_shmctl
+    SYS_msgget SYS_msgsnd SYS_msgrcv SYS_msgctl
+    SYS_mq_open SYS_mq_unlink SYS_mq_timedsend SYS_mq_timedreceive SYS_mq_notify SYS_mq_getsetattr
+);
+
+/// The same under their old names, which other architectures never had.
+#[cfg(target_arch = "x86_64")]
+const OLD_NAMES: &[Named] = calls!(
+    SYS_open SYS_creat SYS_stat SYS_lstat SYS_access SYS_readlink SYS_getdents SYS_mkdir SYS_rmdir SYS_unlink
+    SYS_rename SYS_link SYS_symlink SYS_chmod SYS_chown SYS_lchown SYS_utime SYS_utimes SYS_futimesat
+    SYS_pipe SYS_dup2 SYS_poll SYS_select SYS_epoll_create SYS_epoll_wait SYS_eventfd SYS_signalfd
+    SYS_inotify_init SYS_fork SYS_vfork SYS_getpgrp SYS_pause SYS_alarm SYS_time
+);
+#[cfg(not(target_arch = "x86_64"))]
+const OLD_NAMES: &[Named] = &[];
+
+/// Mounts and roots: the way out of a file system.
+const REFUSED_MOUNTS: &[Named] = calls!(
+    SYS_mount SYS_umount2 SYS_pivot_root SYS_chroot SYS_open_tree SYS_move_mount SYS_fsopen SYS_fsconfig
+    SYS_fsmount SYS_fspick SYS_mount_setattr SYS_swapon SYS_swapoff SYS_quotactl SYS_quotactl_fd
+);
+/// Namespaces: fresh capabilities, fresh kernel code to attack.
+const REFUSED_NAMESPACES: &[Named] = calls!(SYS_unshare SYS_setns);
+/// Other processes' memory and descriptors, also within the sandbox: init is one of them.
+const REFUSED_PEEKING: &[Named] = calls!(
+    SYS_ptrace SYS_process_vm_readv SYS_process_vm_writev SYS_pidfd_getfd SYS_kcmp SYS_process_madvise
+    SYS_process_mrelease
+);
+/// Files by handle instead of by path, and watching whole file systems: both step around the mounts.
+const REFUSED_BY_HANDLE: &[Named] = calls!(
+    SYS_open_by_handle_at SYS_name_to_handle_at SYS_fanotify_init SYS_fanotify_mark
+);
+/// Large kernel interfaces with a history of holes, of no use to the code that runs here.
+const REFUSED_SURFACE: &[Named] = calls!(
+    SYS_bpf SYS_perf_event_open SYS_userfaultfd SYS_io_uring_setup SYS_io_uring_enter SYS_io_uring_register
+    SYS_io_setup SYS_io_submit SYS_io_getevents SYS_io_cancel SYS_io_destroy SYS_vmsplice SYS_remap_file_pages
+    SYS_add_key SYS_request_key SYS_keyctl SYS_seccomp SYS_memfd_secret
+    SYS_mbind SYS_set_mempolicy SYS_migrate_pages SYS_move_pages
+    SYS_landlock_create_ruleset SYS_landlock_add_rule SYS_landlock_restrict_self
+    SYS_lookup_dcookie SYS_ioprio_set
+);
+/// The machine as a whole.
+const REFUSED_MACHINE: &[Named] = calls!(
+    SYS_reboot SYS_kexec_load SYS_kexec_file_load SYS_init_module SYS_finit_module SYS_delete_module
+    SYS_acct SYS_syslog SYS_vhangup SYS_sethostname SYS_setdomainname
+    SYS_settimeofday SYS_clock_settime SYS_clock_adjtime SYS_adjtimex
+);
+#[cfg(target_arch = "x86_64")]
+const REFUSED_X86: &[Named] =
+    calls!(SYS_iopl SYS_ioperm SYS_modify_ldt SYS_uselib SYS_ustat SYS_sysfs SYS__sysctl);
+#[cfg(not(target_arch = "x86_64"))]
+const REFUSED_X86: &[Named] = &[];
+
+const NAMESPACE_FLAGS: u32 = (libc::CLONE_NEWNS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET) as u32;
+
+const fn when(argument: u8, one_of: &'static [u32]) -> Condition {
+    Condition { argument, mask: u32::MAX, one_of }
+}
+const fn when_masked(argument: u8, mask: u32, one_of: &'static [u32]) -> Condition {
+    Condition { argument, mask, one_of }
+}
+
+/// `clone`: threads and processes, but no namespaces.
+const CLONE: &[&[Condition]] = &[&[when_masked(0, NAMESPACE_FLAGS, &[0])]];
+
+/// The type of a socket without its flags.
+const SOCKET_TYPE: u32 = 0xf;
+const ORDINARY_TYPES: &[u32] =
+    &[libc::SOCK_STREAM as u32, libc::SOCK_DGRAM as u32, libc::SOCK_SEQPACKET as u32];
+const UNIX_SOCKET: &[Condition] =
+    &[when(0, &[libc::AF_UNIX as u32]), when_masked(1, SOCKET_TYPE, ORDINARY_TYPES), when(2, &[0])];
+/// Inet sockets reach the sandbox's own loopback only: its network namespace has nothing else. No raw ones, none of
+/// the rarer protocols (SCTP, MPTCP, ICMP), whose code is seldom looked at.
+const INET_SOCKET: &[Condition] = &[
+    when(0, &[libc::AF_INET as u32, libc::AF_INET6 as u32]),
+    when_masked(1, SOCKET_TYPE, &[libc::SOCK_STREAM as u32, libc::SOCK_DGRAM as u32]),
+    when(2, &[0, libc::IPPROTO_TCP as u32, libc::IPPROTO_UDP as u32]),
+];
+
+/// Terminals and descriptors; not `TIOCSTI` (typing into somebody's terminal), not the thousands of driver commands.
+const IOCTLS: &[Condition] = &[when(
+    1,
+    &[
+        libc::TCGETS as u32,
+        libc::TCSETS as u32,
+        libc::TCSETSW as u32,
+        libc::TCSETSF as u32,
+        0x802c_542a, // TCGETS2
+        0x402c_542b, // TCSETS2
+        0x402c_542c, // TCSETSW2
+        0x402c_542d, // TCSETSF2
+        libc::TCFLSH as u32,
+        libc::TIOCGWINSZ as u32,
+        libc::TIOCSWINSZ as u32,
+        libc::TIOCGPGRP as u32,
+        libc::TIOCSPGRP as u32,
+        libc::TIOCGSID as u32,
+        libc::TIOCSCTTY as u32,
+        libc::TIOCNOTTY as u32,
+        libc::TIOCOUTQ as u32,
+        0x8004_5430, // TIOCGPTN: the number of a pseudo-terminal
+        0x4004_5431, // TIOCSPTLCK: unlocking it
+        0x5441,      // TIOCGPTPEER: opening its other end
+        libc::FIONREAD as u32,
+        libc::FIONBIO as u32,
+        libc::FIOCLEX as u32,
+        libc::FIONCLEX as u32,
+        libc::FIOASYNC as u32,
+        0x8008_6601, // FS_IOC_GETFLAGS: cp and ls ask
+    ],
+)];
+
+/// Asking and setting what is harmless about oneself.
+const PRCTLS: &[Condition] = &[when(
+    0,
+    &[
+        libc::PR_SET_PDEATHSIG as u32,
+        libc::PR_GET_PDEATHSIG as u32,
+        libc::PR_GET_DUMPABLE as u32,
+        libc::PR_SET_DUMPABLE as u32,
+        libc::PR_SET_NAME as u32,
+        libc::PR_GET_NAME as u32,
+        libc::PR_GET_SECCOMP as u32,
+        libc::PR_CAPBSET_READ as u32,
+        libc::PR_GET_SECUREBITS as u32,
+        libc::PR_GET_KEEPCAPS as u32,
+        libc::PR_SET_TIMERSLACK as u32,
+        libc::PR_GET_TIMERSLACK as u32,
+        libc::PR_SET_CHILD_SUBREAPER as u32,
+        libc::PR_GET_CHILD_SUBREAPER as u32,
+        libc::PR_SET_NO_NEW_PRIVS as u32,
+        libc::PR_GET_NO_NEW_PRIVS as u32,
+        libc::PR_GET_THP_DISABLE as u32,
+        libc::PR_SET_THP_DISABLE as u32,
+        libc::PR_CAP_AMBIENT as u32,
+        libc::PR_GET_SPECULATION_CTRL as u32,
+        0x5356_4d41, // PR_SET_VMA: naming memory regions, as allocators do
+    ],
+)];
+
+/// Asking for the personality, and the ordinary one; not the switch that turns address randomisation off.
+const PERSONALITIES: &[Condition] = &[when(0, &[0, u32::MAX])];
+
+/// FIFOs, sockets and plain files; the kernel refuses devices here anyway.
+const NODE_KINDS: &[u32] = &[0, libc::S_IFREG, libc::S_IFIFO, libc::S_IFSOCK];
+const MKNODAT: &[Condition] = &[when_masked(2, libc::S_IFMT, NODE_KINDS)];
+#[cfg(target_arch = "x86_64")]
+const MKNOD: &[Condition] = &[when_masked(1, libc::S_IFMT, NODE_KINDS)];
+#[cfg(target_arch = "x86_64")]
+const ARCH_PRCTLS: &[Condition] =
+    &[when(0, &[0x1001, 0x1002, 0x1003, 0x1004, 0x3001, 0x5001, 0x5003, 0x5004])];
+
+/// All rules, in no particular order.
+pub fn rules() -> Vec<Rule> {
+    let mut rules = Vec::with_capacity(400);
+    let mut add = |calls: &[Named], refusal: Option<Refusal>| {
+        rules.extend(calls.iter().map(|&(name, number)| rule(name, number, &[], refusal)));
+    };
+    for allowed in [RUNNING, PROCESSES, FILES, WAITING, OLD_NAMES] {
+        add(allowed, None);
+    }
+    for refused in [
+        REFUSED_MOUNTS,
+        REFUSED_NAMESPACES,
+        REFUSED_PEEKING,
+        REFUSED_BY_HANDLE,
+        REFUSED_SURFACE,
+        REFUSED_MACHINE,
+        REFUSED_X86,
+    ] {
+        add(refused, Some(Refusal::FORBIDDEN));
+    }
+    // Its flags are in memory, where a filter can't look; on ENOSYS glibc goes back to `clone`.
+    add(calls!(SYS_clone3), Some(Refusal::Errno(libc::ENOSYS)));
+    // Would write back every file system of the host: told that it is done.
+    add(calls!(SYS_sync), Some(Refusal::Errno(0)));
+    let forbidden = Some(Refusal::FORBIDDEN);
+    rules.push(rule("SYS_clone", libc::SYS_clone, CLONE, forbidden));
+    rules.push(rule("SYS_socket", libc::SYS_socket, &[UNIX_SOCKET, INET_SOCKET], forbidden));
+    rules.push(rule("SYS_socketpair", libc::SYS_socketpair, &[UNIX_SOCKET], forbidden));
+    rules.push(rule("SYS_ioctl", libc::SYS_ioctl, &[IOCTLS], Some(Refusal::Errno(libc::ENOTTY))));
+    rules.push(rule("SYS_prctl", libc::SYS_prctl, &[PRCTLS], Some(Refusal::Errno(libc::EINVAL))));
+    rules.push(rule("SYS_personality", libc::SYS_personality, &[PERSONALITIES], forbidden));
+    rules.push(rule("SYS_mknodat", libc::SYS_mknodat, &[MKNODAT], forbidden));
+    #[cfg(target_arch = "x86_64")]
+    {
+        rules.push(rule("SYS_mknod", libc::SYS_mknod, &[MKNOD], forbidden));
+        rules.push(rule(
+            "SYS_arch_prctl",
+            libc::SYS_arch_prctl,
+            &[ARCH_PRCTLS],
+            Some(Refusal::Errno(libc::EINVAL)),
+        ));
+    }
+    rules
+}
+
+fn rule(
+    name: &'static str,
+    number: c_long,
+    allowed_if: &'static [&'static [Condition]],
+    refusal: Option<Refusal>,
+) -> Rule {
+    Rule { name, number: u32::try_from(number).unwrap_or(u32::MAX), allowed_if, refusal }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_call_has_two_rules() {
+        let mut rules = rules();
+        rules.sort_by_key(|rule| rule.number);
+        for pair in rules.windows(2) {
+            assert_ne!(pair[0].number, pair[1].number, "{} and {}", pair[0].name, pair[1].name);
+        }
+    }
+}

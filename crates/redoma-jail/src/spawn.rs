@@ -1,0 +1,308 @@
+//! The outside of a sandbox: making it, hearing from it, ending it.
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+
+use rustix::io::{Errno, IoSlice, IoSliceMut};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+
+use crate::SANDBOX_ID;
+use crate::cgroup::{Entry, Group};
+use crate::enter::{self, Failure, Prepared};
+use crate::plan::{Ids, Plan};
+use crate::step::{JailError, Step};
+use crate::sys::{self, Cloned, StringPointers};
+
+/// The three descriptors that the program gets.
+#[derive(Debug, Clone, Copy)]
+pub struct Stdio<F> {
+    pub stdin: F,
+    pub stdout: F,
+    pub stderr: F,
+}
+
+/// What the inside tells the outside, in packets of [`Report::SIZE`] bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Report {
+    Failed(Failure),
+    /// The root is complete; the workspace's descriptor comes along.
+    Ready,
+    /// The program runs.
+    Running,
+    /// The program ended; this is its wait status.
+    Ended {
+        status: i32,
+    },
+}
+
+impl Report {
+    pub(crate) const SIZE: usize = 12;
+
+    pub(crate) fn encode(self, record: &mut [u8; Self::SIZE]) {
+        let (tag, step, entry, value) = match self {
+            Self::Failed(failure) => (0, failure.step as u8, failure.entry, failure.errno.raw_os_error()),
+            Self::Ready => (1, 0, 0, 0),
+            Self::Running => (2, 0, 0, 0),
+            Self::Ended { status } => (3, 0, 0, status),
+        };
+        record[0] = tag;
+        record[1] = step;
+        record[2..4].copy_from_slice(&entry.to_ne_bytes());
+        record[4..8].copy_from_slice(&value.to_ne_bytes());
+    }
+
+    fn decode(record: &[u8; Self::SIZE]) -> Option<Self> {
+        let entry = u16::from_ne_bytes([record[2], record[3]]);
+        let value = i32::from_ne_bytes([record[4], record[5], record[6], record[7]]);
+        Some(match record[0] {
+            0 => Self::Failed(Failure {
+                step: Step::from_code(record[1])?,
+                errno: Errno::from_raw_os_error(value),
+                entry,
+            }),
+            1 => Self::Ready,
+            2 => Self::Running,
+            3 => Self::Ended { status: value },
+            _ => return None,
+        })
+    }
+
+    /// Inside: tells the supervisor. If it is gone, so is this process in a moment.
+    pub(crate) fn send(self, talk: BorrowedFd<'_>) {
+        let mut record = [0; Self::SIZE];
+        self.encode(&mut record);
+        let _ = rustix::net::send(talk, &record, SendFlags::NOSIGNAL);
+    }
+
+    pub(crate) fn send_with_fd(self, talk: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+        let mut record = [0; Self::SIZE];
+        self.encode(&mut record);
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(&fd)));
+        rustix::net::sendmsg(talk, &[IoSlice::new(&record)], &mut control, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// Inside: waits until the supervisor has done its part.
+    pub(crate) fn wait_for_go(talk: BorrowedFd<'_>) -> Result<(), Errno> {
+        let mut byte = [0u8; 1];
+        loop {
+            match rustix::net::recv(talk, &mut byte, RecvFlags::empty()) {
+                Ok((_, 0)) => return Err(Errno::PIPE),
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+}
+
+/// What a supervisor hears from a live sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// The program left with this code.
+    Exited(i32),
+    /// A signal ended the program.
+    Signaled(i32),
+    /// The whole sandbox is gone without a word: killed from outside, or by the kernel for want of memory.
+    Gone,
+}
+
+/// A live sandbox. Dropping it kills everything inside and waits until it is gone.
+#[derive(Debug)]
+pub struct Sandbox {
+    pid: Pid,
+    pidfd: OwnedFd,
+    talk: OwnedFd,
+    workspace: OwnedFd,
+    reaped: bool,
+}
+
+impl Sandbox {
+    /// Makes the sandbox and starts the program in it. On return the program runs, under every limit.
+    pub fn spawn(
+        plan: &Plan,
+        stdio: Stdio<BorrowedFd<'_>>,
+        group: Option<&dyn Group>,
+    ) -> Result<Self, JailError> {
+        let (talk, inner_talk) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(JailError::Talk)?;
+        let stdio = Stdio {
+            stdin: stdio.stdin.as_raw_fd(),
+            stdout: stdio.stdout.as_raw_fd(),
+            stderr: stdio.stderr.as_raw_fd(),
+        };
+        let (cgroup, tasks) = match group.map(Group::entry) {
+            Some(Entry::CloneInto(folder)) => (Some(folder), [].as_slice()),
+            Some(Entry::WriteSelf(files)) => (None, files),
+            None => (None, [].as_slice()),
+        };
+        let prepared = Prepared {
+            plan,
+            argv: StringPointers::new(plan.program.argv.iter().map(CString::as_c_str)),
+            envp: StringPointers::new(plan.program.env.iter().map(CString::as_c_str)),
+            stdio,
+            talk: inner_talk.as_raw_fd(),
+            keep: Prepared::keep_list(stdio, &inner_talk, tasks),
+            tasks,
+        };
+        let fail = |step, errno, detail: &str| JailError::Step { step, errno, detail: detail.to_owned() };
+        let cloned = sys::clone_into(enter::namespaces(plan), cgroup);
+        let (pid, pidfd) = match cloned.map_err(|errno| fail(Step::Clone, errno, "clone3"))? {
+            Cloned::Child => enter::run(&prepared),
+            Cloned::Parent { pid, pidfd } => (pid, pidfd),
+        };
+        drop(inner_talk);
+        // From here on an early return kills and reaps the child through Drop.
+        let mut starting = Starting(Some(pidfd));
+
+        write_id_maps(pid, plan.ids)?;
+        rustix::net::send(&talk, b"g", SendFlags::NOSIGNAL).map_err(JailError::Talk)?;
+
+        let mut workspace = None;
+        loop {
+            let (report, fd) = receive(&talk).map_err(JailError::Talk)?.ok_or(JailError::EndedEarly)?;
+            match report {
+                Report::Failed(failure) => return Err(explain(plan, failure)),
+                Report::Ready => workspace = fd,
+                Report::Running => break,
+                Report::Ended { .. } => return Err(JailError::EndedEarly),
+            }
+        }
+        let pidfd = starting.0.take().ok_or(JailError::EndedEarly)?;
+        let workspace = workspace.ok_or(JailError::EndedEarly)?;
+        Ok(Self { pid, pidfd, talk, workspace, reaped: false })
+    }
+
+    /// Readable when [`Sandbox::event`] has something to say.
+    pub fn talk(&self) -> BorrowedFd<'_> {
+        self.talk.as_fd()
+    }
+
+    /// The folder with what the code made or changed. Stays valid after the sandbox has ended.
+    pub fn workspace(&self) -> BorrowedFd<'_> {
+        self.workspace.as_fd()
+    }
+
+    /// The host's number for the sandbox's init.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Waits for the next event.
+    pub fn event(&self) -> Result<Event, JailError> {
+        Ok(match receive(&self.talk).map_err(JailError::Talk)? {
+            Some((Report::Ended { status }, _)) => {
+                let signal = status & 0x7f;
+                if signal == 0 { Event::Exited((status >> 8) & 0xff) } else { Event::Signaled(signal) }
+            }
+            _ => Event::Gone,
+        })
+    }
+
+    /// In the attack suite's own build: lets the sandbox outlive its supervisor, to see that this would be noticed.
+    pub fn abandon(&mut self) {
+        self.reaped = true;
+    }
+
+    /// Kills everything inside and waits until it is gone: the kernel ends a PID namespace with its init, and reports
+    /// init's end only after all others'.
+    pub fn kill_and_wait(&mut self) {
+        if !self.reaped {
+            let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
+            wait_for(&self.pidfd);
+            self.reaped = true;
+        }
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        self.kill_and_wait();
+    }
+}
+
+/// A cloned child that is not yet a sandbox: killed if it never becomes one.
+struct Starting(Option<OwnedFd>);
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        if let Some(pidfd) = &self.0 {
+            let _ = rustix::process::pidfd_send_signal(pidfd, Signal::KILL);
+            wait_for(pidfd);
+        }
+    }
+}
+
+pub(crate) fn wait_for(pidfd: &OwnedFd) {
+    loop {
+        match rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED) {
+            Err(Errno::INTR) => {}
+            _ => return,
+        }
+    }
+}
+
+/// One packet and the descriptor that came with it; `None` when the other end is closed.
+pub(crate) fn receive(talk: &OwnedFd) -> Result<Option<(Report, Option<OwnedFd>)>, Errno> {
+    let mut record = [0u8; Report::SIZE];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        let mut parts = [IoSliceMut::new(&mut record)];
+        match rustix::net::recvmsg(talk, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            Err(Errno::CONNRESET) => return Ok(None),
+            other => break other?,
+        }
+    };
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    let fd = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    Ok(Report::decode(&record).map(|report| (report, fd)))
+}
+
+/// Uid and gid 1000 inside are this sandbox's ids outside, and nothing else exists there.
+pub(crate) fn write_id_maps(pid: Pid, ids: Ids) -> Result<(), JailError> {
+    let folder = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
+    let write = |file: &str, content: String| {
+        std::fs::write(folder.join(file), content).map_err(|error| JailError::Step {
+            step: Step::MapIds,
+            errno: Errno::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO)),
+            detail: file.to_owned(),
+        })
+    };
+    if !ids.by_root {
+        // The kernel's condition for letting a plain user map a gid.
+        write("setgroups", "deny".to_owned())?;
+    }
+    write("uid_map", format!("{SANDBOX_ID} {} 1", ids.host_uid))?;
+    write("gid_map", format!("{SANDBOX_ID} {} 1", ids.host_gid))
+}
+
+fn explain(plan: &Plan, failure: Failure) -> JailError {
+    let entries: Vec<_> = plan.tree.iter().chain(plan.workspace.inputs.iter()).collect();
+    let detail = match (failure.step, entries.get(usize::from(failure.entry))) {
+        (Step::Exec, _) => plan.program.path.to_string_lossy().into_owned(),
+        (_, Some(entry)) => entry.label(),
+        (_, None) => format!("errno {}", failure.errno.raw_os_error()),
+    };
+    JailError::Step { step: failure.step, errno: failure.errno, detail }
+}
+
+/// Moves a descriptor out of the way of 0, 1 and 2, which the program's own will take.
+pub fn above_stdio(fd: OwnedFd) -> Result<OwnedFd, Errno> {
+    const FIRST: RawFd = 3;
+    if fd.as_raw_fd() >= FIRST { Ok(fd) } else { rustix::io::fcntl_dupfd_cloexec(&fd, FIRST) }
+}

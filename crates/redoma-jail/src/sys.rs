@@ -1,0 +1,369 @@
+//! System calls that rustix does not offer, each behind a safe function.
+//!
+//! Everything here may be called between clone and exec: no allocation, no locks, no libc state beyond errno.
+
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "system calls take and give plain words, whose meaning is told beside each call"
+)]
+
+use std::ffi::{CStr, c_char, c_int, c_long, c_void};
+use std::mem::{size_of, zeroed};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+use rustix::io::Errno;
+use rustix::process::Pid;
+
+fn checked(result: c_long) -> Result<c_long, Errno> {
+    if result == -1 {
+        // SAFETY: glibc's errno location is valid for the life of the thread.
+        Err(Errno::from_raw_os_error(unsafe { *libc::__errno_location() }))
+    } else {
+        Ok(result)
+    }
+}
+
+/// Which side of a clone this is.
+#[derive(Debug)]
+pub(crate) enum Cloned {
+    Parent { pid: Pid, pidfd: OwnedFd },
+    Child,
+}
+
+/// `clone3` without shared memory: a fork into new namespaces and, on cgroup v2, right into a cgroup.
+///
+/// The child is a copy of this process with this one thread; until it execs it may only make system calls, as after
+/// `fork` in a threaded program. The callers in this crate keep to that: `enter.rs` and `init.rs` neither allocate
+/// nor lock.
+pub(crate) fn clone_into(namespaces: c_int, cgroup: Option<BorrowedFd<'_>>) -> Result<Cloned, Errno> {
+    let mut pidfd: c_int = -1;
+    // SAFETY: clone_args is plain integers, for which all zeroes is valid.
+    let mut args: libc::clone_args = unsafe { zeroed() };
+    args.flags = u64::from((namespaces | libc::CLONE_PIDFD) as u32);
+    args.pidfd = ptr::from_mut(&mut pidfd) as u64;
+    args.exit_signal = libc::SIGCHLD as u64;
+    if let Some(fd) = cgroup {
+        args.flags |= 0x2_0000_0000; // CLONE_INTO_CGROUP
+        args.cgroup = fd.as_raw_fd() as u64;
+    }
+    // SAFETY: args outlives the call and its size is passed along; no CLONE_VM, so the child has its own memory and
+    // this function's frame is copied, not shared.
+    let pid =
+        checked(unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<libc::clone_args>()) })?;
+    match Pid::from_raw(pid as i32) {
+        None => Ok(Cloned::Child),
+        Some(pid) => {
+            // SAFETY: on success the kernel has stored a new descriptor in `pidfd`, owned by nobody else.
+            let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+            Ok(Cloned::Parent { pid, pidfd })
+        }
+    }
+}
+
+/// A plain fork by system call: no atfork handlers run, so it is safe after [`clone_into`]. `None` in the child.
+pub(crate) fn fork() -> Result<Option<Pid>, Errno> {
+    // SAFETY: without CLONE_VM this is fork; a null stack means a copy of the caller's. The argument order differs
+    // between architectures only in the last two, both null here.
+    let pid = checked(unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) })?;
+    Ok(Pid::from_raw(pid as i32))
+}
+
+/// Moves this process into new namespaces.
+pub(crate) fn unshare(namespaces: c_int) -> Result<(), Errno> {
+    // SAFETY: the callers have one thread and pass namespace flags only, which share no memory or descriptors away.
+    checked(c_long::from(unsafe { libc::unshare(namespaces) }))?;
+    Ok(())
+}
+
+/// Leaves at once, without exit handlers: those belong to the process this one was cloned from.
+pub(crate) fn exit_now(code: i32) -> ! {
+    // SAFETY: _exit has no preconditions.
+    unsafe { libc::_exit(code) }
+}
+
+/// Null-terminated pointers to C strings, as `execve` wants them. Borrows the strings.
+#[derive(Debug)]
+pub(crate) struct StringPointers<'a> {
+    pointers: Vec<*const c_char>,
+    _strings: std::marker::PhantomData<&'a CStr>,
+}
+
+impl<'a> StringPointers<'a> {
+    pub(crate) fn new(strings: impl Iterator<Item = &'a CStr>) -> Self {
+        let pointers = strings.map(CStr::as_ptr).chain([ptr::null()]).collect();
+        Self { pointers, _strings: std::marker::PhantomData }
+    }
+}
+
+/// Replaces this process. Returns only if that failed.
+pub(crate) fn exec(path: &CStr, argv: &StringPointers<'_>, envp: &StringPointers<'_>) -> Errno {
+    // SAFETY: both arrays end with a null pointer and borrow strings that live at least as long as they do.
+    let result = unsafe { libc::execve(path.as_ptr(), argv.pointers.as_ptr(), envp.pointers.as_ptr()) };
+    checked(c_long::from(result)).err().unwrap_or(Errno::IO)
+}
+
+/// `mount_setattr`: adds attributes to a mount and, if `recursive`, to all mounts below it.
+pub(crate) fn add_mount_attributes(
+    mount: BorrowedFd<'_>,
+    attributes: u64,
+    recursive: bool,
+) -> Result<(), Errno> {
+    // SAFETY: mount_attr is plain integers, for which all zeroes is valid.
+    let mut attr: libc::mount_attr = unsafe { zeroed() };
+    attr.attr_set = attributes;
+    let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
+    // SAFETY: the path is a static C string and attr outlives the call, its size passed along.
+    checked(unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            &raw const attr,
+            size_of::<libc::mount_attr>(),
+        )
+    })?;
+    Ok(())
+}
+
+/// Cuts all mounts of this namespace off from the host's: nothing propagates either way.
+pub(crate) fn make_mounts_private() -> Result<(), Errno> {
+    // SAFETY: null source, type and data are what a propagation change takes.
+    checked(c_long::from(unsafe {
+        libc::mount(ptr::null(), c"/".as_ptr(), ptr::null(), libc::MS_REC | libc::MS_PRIVATE, ptr::null())
+    }))?;
+    Ok(())
+}
+
+/// Closes every descriptor from 3 up but those in `keep`, which must be sorted.
+pub(crate) fn close_all_but(keep: &[RawFd]) -> Result<(), Errno> {
+    let mut first: u32 = 3;
+    for &fd in keep {
+        let fd = fd as u32;
+        if fd > first {
+            close_range(first, fd - 1)?;
+        }
+        first = first.max(fd + 1);
+    }
+    close_range(first, u32::MAX)
+}
+
+fn close_range(first: u32, last: u32) -> Result<(), Errno> {
+    // SAFETY: closing descriptors is only unsound where an owner still uses them; the callers are freshly cloned
+    // processes that use nothing but the descriptors they keep.
+    checked(unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) })?;
+    Ok(())
+}
+
+/// Puts `fd` at the number `target` (0, 1 or 2), inheritable.
+pub(crate) fn place_fd(fd: RawFd, target: RawFd) -> Result<(), Errno> {
+    // SAFETY: the caller is about to exec and owns its low descriptors.
+    checked(c_long::from(unsafe { libc::dup2(fd, target) }))?;
+    Ok(())
+}
+
+/// A descriptor known by its number, for the calls that take one. The number must be open.
+pub(crate) fn borrow(fd: &RawFd) -> BorrowedFd<'_> {
+    // SAFETY: only called with numbers that the plan or this process opened and keeps open meanwhile.
+    unsafe { BorrowedFd::borrow_raw(*fd) }
+}
+
+/// Every signal back to its default action and none blocked: a program must not inherit our ignored SIGPIPE.
+pub(crate) fn reset_signals() -> Result<(), Errno> {
+    for signal in 1..=64 {
+        if signal == libc::SIGKILL || signal == libc::SIGSTOP || (32..=33).contains(&signal) {
+            continue; // can't be changed; 32 and 33 are glibc's own
+        }
+        // SAFETY: SIG_DFL is always a valid action.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    set_signal_mask(libc::SIG_SETMASK, &[])
+}
+
+fn set_signal_mask(how: c_int, signals: &[c_int]) -> Result<(), Errno> {
+    let set = signal_set(signals);
+    // SAFETY: the set is initialised and the old mask is not asked for.
+    checked(c_long::from(unsafe { libc::sigprocmask(how, &raw const set, ptr::null_mut()) }))?;
+    Ok(())
+}
+
+fn signal_set(signals: &[c_int]) -> libc::sigset_t {
+    // SAFETY: sigemptyset initialises the set; sigaddset only fails for numbers that are not signals.
+    unsafe {
+        let mut set: libc::sigset_t = zeroed();
+        libc::sigemptyset(&raw mut set);
+        for &signal in signals {
+            libc::sigaddset(&raw mut set, signal);
+        }
+        set
+    }
+}
+
+/// SIGINT, SIGTERM and SIGHUP as something to poll, so that a supervisor can clean up before it leaves.
+#[derive(Debug)]
+pub struct SignalPipe(OwnedFd);
+
+impl SignalPipe {
+    /// Blocks the three signals for this thread and opens a descriptor that they can be read from.
+    pub fn block() -> Result<Self, Errno> {
+        let signals = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+        set_signal_mask(libc::SIG_BLOCK, &signals)?;
+        let set = signal_set(&signals);
+        // SAFETY: the set is initialised; -1 asks for a new descriptor, which nobody else owns.
+        unsafe {
+            let fd = checked(c_long::from(libc::signalfd(
+                -1,
+                &raw const set,
+                libc::SFD_CLOEXEC | libc::SFD_NONBLOCK,
+            )))?;
+            Ok(Self(OwnedFd::from_raw_fd(fd as RawFd)))
+        }
+    }
+
+    /// The number of the signal that came, if one did.
+    pub fn take(&self) -> Option<i32> {
+        let mut record = [0u8; size_of::<libc::signalfd_siginfo>()];
+        let read = rustix::io::read(&self.0, &mut record).ok()?;
+        (read == record.len()).then(|| i32::from_ne_bytes([record[0], record[1], record[2], record[3]]))
+    }
+}
+
+impl AsFd for SignalPipe {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Marks the loopback device of this network namespace as up.
+pub(crate) fn loopback_up() -> Result<(), Errno> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    // SAFETY: ifreq is integers and byte arrays, for which all zeroes is valid; "lo" fits its name.
+    let mut request: libc::ifreq = unsafe { zeroed() };
+    request.ifr_name[0] = b'l' as c_char;
+    request.ifr_name[1] = b'o' as c_char;
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as i16;
+    // SAFETY: SIOCSIFFLAGS reads an ifreq, which outlives the call.
+    checked(c_long::from(unsafe {
+        libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw mut request)
+    }))?;
+    Ok(())
+}
+
+/// Installs a seccomp filter for this thread and what it will start.
+pub(crate) fn install_seccomp(filter: &[libc::sock_filter]) -> Result<(), Errno> {
+    let program = libc::sock_fprog {
+        len: u16::try_from(filter.len()).map_err(|_| Errno::INVAL)?,
+        filter: filter.as_ptr().cast_mut(),
+    };
+    // SAFETY: the kernel copies the program, which lives until after the call; it does not write to it.
+    checked(unsafe {
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program)
+    })?;
+    Ok(())
+}
+
+/// Whether this kernel knows a seccomp action (`SECCOMP_RET_…`).
+pub(crate) fn seccomp_has_action(action: u32) -> bool {
+    // SAFETY: the kernel reads one u32, which outlives the call.
+    unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &raw const action) == 0 }
+}
+
+/// The argument of `landlock_create_ruleset`, up to ABI 6.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct LandlockRuleset {
+    pub(crate) handled_access_fs: u64,
+    pub(crate) handled_access_net: u64,
+    pub(crate) scoped: u64,
+}
+
+#[repr(C, packed)]
+struct LandlockPathBeneath {
+    allowed_access: u64,
+    parent_fd: i32,
+}
+
+pub(crate) fn landlock_abi() -> Result<u32, Errno> {
+    const VERSION: u32 = 1;
+    // SAFETY: with this flag the kernel takes no attribute and only answers.
+    let abi = checked(unsafe {
+        libc::syscall(libc::SYS_landlock_create_ruleset, ptr::null::<c_void>(), 0usize, VERSION)
+    })?;
+    Ok(abi as u32)
+}
+
+/// `size` is how much of the attribute this kernel's ABI knows.
+pub(crate) fn landlock_create(ruleset: LandlockRuleset, size: usize) -> Result<OwnedFd, Errno> {
+    // SAFETY: size is at most the attribute's own, and the attribute outlives the call.
+    let fd = checked(unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            &raw const ruleset,
+            size.min(size_of::<LandlockRuleset>()),
+            0,
+        )
+    })?;
+    // SAFETY: the call gave a new descriptor, owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+pub(crate) fn landlock_allow_beneath(
+    ruleset: BorrowedFd<'_>,
+    parent: BorrowedFd<'_>,
+    access: u64,
+) -> Result<(), Errno> {
+    const PATH_BENEATH: u32 = 1;
+    let rule = LandlockPathBeneath { allowed_access: access, parent_fd: parent.as_raw_fd() };
+    // SAFETY: the rule has the packed layout that the kernel reads, and outlives the call.
+    checked(unsafe {
+        libc::syscall(libc::SYS_landlock_add_rule, ruleset.as_raw_fd(), PATH_BENEATH, &raw const rule, 0)
+    })?;
+    Ok(())
+}
+
+pub(crate) fn landlock_restrict(ruleset: BorrowedFd<'_>) -> Result<(), Errno> {
+    // SAFETY: no pointers.
+    checked(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0) })?;
+    Ok(())
+}
+
+/// Locks one byte of a file for this open file description, so that closing its last copy (in whichever process)
+/// lets go of it. `false` if somebody else holds it.
+pub(crate) fn lock_byte(file: BorrowedFd<'_>, offset: i64) -> Result<bool, Errno> {
+    // SAFETY: flock is plain integers, for which all zeroes is valid.
+    let mut lock: libc::flock = unsafe { zeroed() };
+    lock.l_type = libc::F_WRLCK as i16;
+    lock.l_whence = libc::SEEK_SET as i16;
+    lock.l_start = offset;
+    lock.l_len = 1;
+    // SAFETY: the lock description outlives the call.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+    match checked(c_long::from(result)) {
+        Ok(_) => Ok(true),
+        Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Whether this process has one thread only, so that a clone of it is a whole copy.
+pub fn is_single_threaded() -> bool {
+    std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1)
+}
+
+/// Closes a descriptor by its number, in a cloned process that will not use it again.
+pub(crate) fn close_number(fd: RawFd) {
+    // SAFETY: the callers are cloned processes that end or exec without touching the owner of this number again.
+    unsafe { libc::close(fd) };
+}
+
+/// For a process that must finish its work whoever asks it to leave politely.
+pub(crate) fn ignore_polite_signals() -> Result<(), Errno> {
+    set_signal_mask(
+        libc::SIG_BLOCK,
+        &[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE],
+    )
+}

@@ -1,0 +1,16 @@
+//! The words that every part of Redoma shares: limits, profiles, isolation layers, results.
+//!
+//! Nothing here does I/O. Values are parsed at the edge (a flag, a TOML file, a request) into these types and
+//! never checked again inside: a [`Limits`] that exists is within its ranges.
+
+pub mod isolation;
+pub mod limits;
+pub mod profile;
+pub mod report;
+pub mod units;
+
+pub use isolation::{IsolationReport, Layer, UnknownLayer};
+pub use limits::{LimitError, LimitName, Limits, LimitsPatch};
+pub use profile::{Profile, ProfilePatch};
+pub use report::{Captured, Ending, HarvestedFile, RunReport, SkippedFile, Usage, UsedOf};
+pub use units::{ByteSize, Cores, Span, UnitError};

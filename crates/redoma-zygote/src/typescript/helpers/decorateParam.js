@@ -1,0 +1,3 @@
+function decorateParam(index, decorator) {
+  return (target, key) => decorator(target, key, index);
+}

@@ -1,0 +1,173 @@
+//! What can be said on the command line. Help texts are the reference: keep them teaching.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use redoma_model::{ByteSize, Cores, LimitsPatch, Span};
+
+/// Runs the code that a model wrote in a sandbox that nothing gets out of.
+#[derive(Debug, Parser)]
+#[command(
+    name = "redoma",
+    version,
+    max_term_width = 100,
+    after_help = "\
+Start here:
+  redoma setup                          prepare the runtime (once)
+  redoma doctor                         see what this host offers and what is missing
+  redoma run -c 'print(6 * 7)'          run something
+  redoma run --out results plot.py      run a script and keep the files it makes"
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Args)]
+pub struct Global {
+    /// Where runtimes and state are kept [default: /var/lib/redoma for root, else ~/.local/share/redoma]
+    #[arg(long, global = true, env = "REDOMA_DATA_DIR", value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// The configuration file [default: redoma.toml in the data folder, else /etc/redoma/redoma.toml]
+    #[arg(long, global = true, env = "REDOMA_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a program once, isolated, without a server
+    Run(Box<RunArguments>),
+    /// Prepare what is inside sandboxes: a Python environment, Node, folders
+    Setup(SetupArguments),
+    /// Check what this kernel and host offer, what is missing and how to get it
+    Doctor(DoctorArguments),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The program runs in /mnt/data, an empty folder of its own (plus the --in files), with no network, no
+access to this machine's files, and within the limits. Its output is passed on as it comes; its exit
+code becomes redoma's.
+
+Exit codes: the program's own; 128+N if signal N ended it; 124 if it ran out of time; 137 if it reached
+another limit; 125 if redoma refused or failed; 2 if the command line is wrong.
+
+Examples:
+  redoma run -c 'import pandas; print(pandas.__version__)'
+  redoma run --lang js -c 'console.log([3, 1, 2].sort())'
+  redoma run --in sales.csv --out results report.py 2025
+  redoma run --json --wall 5s --memory 256MiB script.ts
+  echo 'echo hello from bash' | redoma run --lang bash -")]
+pub struct RunArguments {
+    /// The program's file; `-` reads the program from standard input
+    #[arg(value_name = "FILE", required_unless_present = "code")]
+    pub file: Option<OsString>,
+    /// Arguments for the program
+    #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub arguments: Vec<OsString>,
+    /// The program itself, as text
+    #[arg(short = 'c', value_name = "CODE", allow_hyphen_values = true)]
+    pub code: Option<String>,
+    /// py, js, ts or bash [default: told by the file's name; py for -c and -]
+    #[arg(long, short = 'l', value_name = "LANG")]
+    pub lang: Option<String>,
+    /// A profile in the configuration, or the path of a profile's own TOML file
+    #[arg(long, value_name = "PROFILE")]
+    pub profile: Option<String>,
+    /// The runtime: a prepared one's name, or the path of a root file system folder
+    #[arg(long, value_name = "RUNTIME")]
+    pub runtime: Option<String>,
+    /// Print one JSON object with everything about the run instead of its output
+    #[arg(long)]
+    pub json: bool,
+    /// Say nothing about limits and files on stderr
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// A file to put into the workspace; the original can't be changed (may be repeated)
+    #[arg(long = "in", value_name = "FILE")]
+    pub inputs: Vec<PathBuf>,
+    /// Copy the files that the program makes or changes into this folder
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    #[command(flatten)]
+    pub limits: LimitArguments,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Limits (over the profile's)")]
+pub struct LimitArguments {
+    /// Time from start to end, such as 30s or 500ms
+    #[arg(long, value_name = "TIME")]
+    wall: Option<Span>,
+    /// CPU time of all its processes together
+    #[arg(long, value_name = "TIME")]
+    cpu_time: Option<Span>,
+    /// Cores' worth of CPU, such as 0.5 or 2
+    #[arg(long, value_name = "CORES")]
+    cpus: Option<Cores>,
+    /// Memory of all its processes and files together, such as 1GiB
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<ByteSize>,
+    /// Swap beyond that
+    #[arg(long, value_name = "SIZE")]
+    swap: Option<ByteSize>,
+    /// Processes and threads at one time
+    #[arg(long, value_name = "COUNT")]
+    pids: Option<u64>,
+    /// Bytes in all its files together
+    #[arg(long, value_name = "SIZE")]
+    disk: Option<ByteSize>,
+    /// Files and folders
+    #[arg(long, value_name = "COUNT")]
+    files: Option<u64>,
+    /// Bytes kept of stdout, and of stderr; the middle of longer output is dropped
+    #[arg(long, value_name = "SIZE")]
+    output: Option<ByteSize>,
+    /// Open files per process
+    #[arg(long, value_name = "COUNT")]
+    nofile: Option<u64>,
+    /// Bytes read from disk per second
+    #[arg(long, value_name = "SIZE")]
+    io: Option<ByteSize>,
+}
+
+impl LimitArguments {
+    pub fn patch(&self) -> LimitsPatch {
+        LimitsPatch {
+            wall: self.wall,
+            cpu_time: self.cpu_time,
+            cpus: self.cpus,
+            memory: self.memory,
+            swap: self.swap,
+            pids: self.pids,
+            disk: self.disk,
+            files: self.files,
+            output: self.output,
+            nofile: self.nofile,
+            io: self.io,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct SetupArguments {
+    /// Prepare everything again, even if it is up to date
+    #[arg(long)]
+    pub force: bool,
+    /// The Python to build on; must be below /usr [default: /usr/bin/python3]
+    #[arg(long, value_name = "PATH")]
+    pub python: Option<PathBuf>,
+    /// As root: let this user (a name or uid) make cgroups, so that they can run without root. Lasts until reboot
+    #[arg(long, value_name = "USER")]
+    pub delegate: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct DoctorArguments {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,44 @@
+//! `redoma`, the program: command line, configuration, and the wiring of the other crates.
+//!
+//! | file | command |
+//! |---|---|
+//! | `cli.rs` | what can be said on the command line |
+//! | `run.rs` | `redoma run` |
+//! | `setup/` | `redoma setup` |
+//! | `doctor.rs` | `redoma doctor` |
+//! | `inside.rs` | what this program does when it is run inside a sandbox |
+//! | `config.rs` | `redoma.toml`, profiles, folders |
+//! | `systemd_scope.rs` | a cgroup of one's own from systemd, for users without root |
+
+mod cli;
+mod config;
+mod doctor;
+mod inside;
+mod run;
+mod setup;
+mod systemd_scope;
+mod terminal;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// The exit code for "redoma itself failed or refused", as opposed to the program's own codes.
+const OWN_FAILURE: u8 = 125;
+
+/// The whole program.
+pub fn main() -> ExitCode {
+    if let Some(code) = inside::if_inside() {
+        return code;
+    }
+    let cli = cli::Cli::parse();
+    let result = match cli.command {
+        cli::Command::Run(arguments) => run::run(&cli.global, arguments),
+        cli::Command::Setup(arguments) => setup::setup(&cli.global, &arguments).map(|()| ExitCode::SUCCESS),
+        cli::Command::Doctor(arguments) => doctor::doctor(&cli.global, &arguments),
+    };
+    result.unwrap_or_else(|error| {
+        terminal::error(&format!("{error:#}"));
+        ExitCode::from(OWN_FAILURE)
+    })
+}

@@ -1,0 +1,241 @@
+//! `redoma run`: one isolated run, no server.
+
+use std::ffi::OsString;
+use std::io::{IsTerminal, Read, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use redoma_engine::{
+    Host, Input, Language, Languages, Observer, RunError, RunRequest, Runtime, Source, Stdin, Stream,
+};
+use redoma_model::{ByteSize, Ending, LimitName, Limits, RunReport};
+
+use crate::cli::{Global, RunArguments};
+use crate::config::{Config, data_dir};
+use crate::{OWN_FAILURE, systemd_scope, terminal};
+
+/// Source larger than this is a slip, such as a data file in the wrong place.
+const MAX_SOURCE: ByteSize = ByteSize::mib(16);
+
+pub fn run(global: &Global, mut arguments: Box<RunArguments>) -> anyhow::Result<ExitCode> {
+    let data_dir = data_dir(global)?;
+    let config = Config::load(global, &data_dir)?;
+    let mut profile = config.profile(arguments.profile.as_deref())?;
+    profile.limits = profile.limits.with(&arguments.limits.patch())?;
+    if let Some(runtime) = arguments.runtime.take() {
+        profile.runtime = runtime;
+    }
+    let languages = Languages::built_in();
+    let (language, source, arguments_left) = program(&languages, &mut arguments)?;
+    let inputs = arguments.inputs.iter().cloned().map(Input::new).collect::<Result<Vec<_>, _>>()?;
+    if let Some(out) = &arguments.out
+        && out.exists()
+        && !out.is_dir()
+    {
+        bail!("--out {} is a file; name a folder", out.display());
+    }
+    let runtime = Runtime::find(&profile.runtime, &data_dir)?;
+    let host = Host::detect();
+    let waived = config.waived()?;
+    if host.hierarchy.is_err() && !waived.contains(&redoma_model::Layer::Cgroup) {
+        systemd_scope::try_to_enter();
+    }
+    let limits = profile.limits.clone();
+    let request = RunRequest {
+        language,
+        stdin: stdin(&arguments),
+        source,
+        arguments: arguments_left,
+        inputs,
+        profile,
+        waived: &waived,
+        data_dir: &data_dir,
+        out: arguments.out.clone(),
+        live: !arguments.json,
+    };
+    let mut shown = Shown { silent: arguments.json };
+    let (report, failed) = match redoma_engine::run(&host, &runtime, request, &mut shown) {
+        Ok(report) => (report, None),
+        Err(RunError::Harvest { report, error }) => (*report, Some(error)),
+        Err(error) => return Err(error.into()),
+    };
+    if arguments.json {
+        print_json(&report)?;
+    } else if !arguments.quiet {
+        tell(&report, &limits, arguments.out.as_deref());
+    }
+    match failed {
+        Some(error) => Err(error.into()),
+        None => Ok(exit_code(&report)),
+    }
+}
+
+/// The language, the source, and what is left of the arguments for the program.
+fn program<'a>(
+    languages: &'a Languages,
+    arguments: &mut RunArguments,
+) -> anyhow::Result<(&'a Language, Source, Vec<String>)> {
+    let by_flag = arguments.lang.as_deref().map(|name| languages.by_name(name)).transpose()?;
+    let mut left = std::mem::take(&mut arguments.arguments);
+    let (language, source) = match (arguments.code.take(), arguments.file.take()) {
+        (Some(code), file) => {
+            // With -c the first word is an argument already.
+            left.splice(0..0, file);
+            let language = by_flag.map_or_else(|| languages.by_name("py"), Ok)?;
+            (language, Source { code: code.into_bytes(), name: None })
+        }
+        (None, Some(file)) if file == "-" => {
+            let language = by_flag.map_or_else(|| languages.by_name("py"), Ok)?;
+            let code = read_source(std::io::stdin().lock(), "standard input")?;
+            // Nothing of standard input is left for the program itself.
+            arguments.code = Some(String::new());
+            (language, Source { code, name: None })
+        }
+        (None, Some(file)) => {
+            let path = Path::new(&file);
+            let shown = path.display().to_string();
+            let opened = std::fs::File::open(path).with_context(|| format!("can't read {shown}"))?;
+            if opened.metadata().is_ok_and(|meta| meta.is_dir()) {
+                bail!("{shown} is a folder; name the program's file");
+            }
+            let language = by_flag.map_or_else(|| languages.by_file(path), Ok)?;
+            let name = path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+            (language, Source { code: read_source(opened, &shown)?, name })
+        }
+        (None, None) => bail!("name a file, or pass the program with -c"),
+    };
+    let left = left
+        .into_iter()
+        .map(OsString::into_string)
+        .collect::<Result<_, _>>()
+        .map_err(|argument| anyhow::anyhow!("the argument {} is not UTF-8", argument.display()))?;
+    Ok((language, source, left))
+}
+
+fn read_source(reader: impl Read, shown: &str) -> anyhow::Result<Vec<u8>> {
+    let mut code = Vec::new();
+    reader.take(MAX_SOURCE.0 + 1).read_to_end(&mut code).with_context(|| format!("can't read {shown}"))?;
+    if code.len() as u64 > MAX_SOURCE.0 {
+        bail!("{shown} is larger than {MAX_SOURCE}; pass data with --in");
+    }
+    Ok(code)
+}
+
+/// Our own standard input, unless a person sits at it or the program came from there.
+fn stdin(arguments: &RunArguments) -> Stdin {
+    let stdin = std::io::stdin();
+    if arguments.code.is_some() || stdin.is_terminal() {
+        return Stdin::Empty;
+    }
+    match rustix::io::fcntl_dupfd_cloexec(&stdin, 3) {
+        Ok(fd) => Stdin::From(fd),
+        Err(_) => Stdin::Empty,
+    }
+}
+
+/// Output as it comes.
+struct Shown {
+    silent: bool,
+}
+
+impl Observer for Shown {
+    fn output(&mut self, stream: Stream, bytes: &[u8]) {
+        if self.silent {
+            return;
+        }
+        // If nobody reads us any more, the program may still finish its work.
+        let _ = match stream {
+            Stream::Stdout => write_now(std::io::stdout().lock(), bytes),
+            Stream::Stderr => write_now(std::io::stderr().lock(), bytes),
+        };
+    }
+}
+
+fn write_now(mut writer: impl Write, bytes: &[u8]) -> std::io::Result<()> {
+    writer.write_all(bytes)?;
+    writer.flush()
+}
+
+fn print_json(report: &RunReport) -> anyhow::Result<()> {
+    let mut text = serde_json::to_string_pretty(report)?;
+    text.push('\n');
+    write_now(std::io::stdout().lock(), text.as_bytes()).context("can't write the report")
+}
+
+/// What a person should know beyond the output.
+fn tell(report: &RunReport, limits: &Limits, out: Option<&Path>) {
+    for limit in &report.limits_hit {
+        let how = if report.limit == Some(*limit) { "ended the program" } else { "was reached" };
+        terminal::note(&format!("the {} {how}{}", describe(*limit, limits), raise(*limit)));
+    }
+    if let Some(signal) = report.signal.as_ref().filter(|_| report.ending == Ending::Signaled) {
+        terminal::note(&format!("the program was ended by {signal}"));
+    }
+    let names: Vec<_> =
+        report.files.iter().take(8).map(|file| file.name.escape_debug().to_string()).collect();
+    let more = report.files.len().saturating_sub(names.len());
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    match (out, report.files.as_slice()) {
+        (_, []) => {}
+        (Some(out), _) => terminal::note(&format!("wrote {}{more} to {}", names.join(", "), out.display())),
+        (None, _) => {
+            terminal::note(&format!(
+                "the program made {}{more}; keep files with --out DIR",
+                names.join(", ")
+            ));
+        }
+    }
+    for skipped in report.skipped_files.iter().take(8) {
+        terminal::note(&format!("left {} behind: {}", skipped.name.escape_debug(), skipped.reason));
+    }
+}
+
+fn describe(limit: LimitName, limits: &Limits) -> String {
+    match limit {
+        LimitName::Wall => format!("time limit of {}", limits.wall),
+        LimitName::CpuTime => format!("CPU time limit of {}", limits.cpu_time),
+        LimitName::Cpus => format!("limit of {} cores", limits.cpus),
+        LimitName::Memory => format!("memory limit of {}", limits.memory),
+        LimitName::Swap => format!("swap limit of {}", limits.swap),
+        LimitName::Pids => format!("limit of {} processes", limits.pids),
+        LimitName::Disk => format!("disk limit of {}", limits.disk),
+        LimitName::Files => format!("limit of {} files", limits.files),
+        LimitName::Output => format!("output limit of {}", limits.output),
+        LimitName::Nofile => format!("limit of {} open files", limits.nofile),
+        LimitName::Io => format!("disk read limit of {}/s", limits.io),
+    }
+}
+
+fn raise(limit: LimitName) -> String {
+    format!(" (raise it with --{})", limit.name().replace('_', "-"))
+}
+
+fn exit_code(report: &RunReport) -> ExitCode {
+    let by_signal = |name: &str| match name {
+        "SIGHUP" => 129,
+        "SIGINT" => 130,
+        "SIGQUIT" => 131,
+        "SIGILL" => 132,
+        "SIGTRAP" => 133,
+        "SIGABRT" => 134,
+        "SIGBUS" => 135,
+        "SIGFPE" => 136,
+        "SIGSEGV" => 139,
+        "SIGPIPE" => 141,
+        "SIGALRM" => 142,
+        "SIGTERM" => 143,
+        "SIGSYS" => 159,
+        _ => 137,
+    };
+    let code = match (report.ending, report.exit_code) {
+        (Ending::Limit, _) => match report.limit {
+            Some(LimitName::Wall | LimitName::CpuTime) => 124,
+            _ => 137,
+        },
+        (Ending::Cancelled, _) => 130,
+        (_, Some(code)) => u8::try_from(code).unwrap_or(OWN_FAILURE),
+        (_, None) => report.signal.as_deref().map_or(OWN_FAILURE, by_signal),
+    };
+    ExitCode::from(code)
+}

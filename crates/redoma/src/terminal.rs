@@ -1,0 +1,78 @@
+//! What people see: one way to say an error, a note, a step of long work. All of it goes to stderr.
+
+use std::io::{IsTerminal, Write};
+use std::time::Instant;
+
+fn paint(code: &str, text: &str) -> String {
+    if std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none() {
+        format!("\x1b[{code}m{text}\x1b[0m")
+    } else {
+        text.to_owned()
+    }
+}
+
+fn say(line: &str) {
+    // Nobody to tell if stderr is closed.
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+pub fn error(message: &str) {
+    say(&format!("{} {message}", paint("1;31", "redoma: error:")));
+}
+
+pub fn note(message: &str) {
+    say(&format!("{} {message}", paint("2", "redoma:")));
+}
+
+pub fn done(message: &str) {
+    say(&format!("{} {message}", paint("1;32", "✓")));
+}
+
+pub fn warning(message: &str) {
+    say(&format!("{} {message}", paint("1;33", "!")));
+}
+
+/// A step of long work: one line that is rewritten as it goes on, or on a plain file only its start and its end.
+#[derive(Debug)]
+pub struct Progress {
+    title: String,
+    start: Instant,
+    live: bool,
+}
+
+impl Progress {
+    pub fn start(title: &str) -> Self {
+        let progress =
+            Self { title: title.to_owned(), start: Instant::now(), live: std::io::stderr().is_terminal() };
+        if progress.live {
+            progress.update("");
+        } else {
+            say(&format!("… {title}"));
+        }
+        progress
+    }
+
+    pub fn update(&self, detail: &str) {
+        if self.live {
+            let seconds = self.start.elapsed().as_secs();
+            let mut line = format!("… {} {detail} ({seconds}s)", self.title);
+            line.truncate(line.floor_char_boundary(110));
+            let _ = write!(std::io::stderr(), "\r\x1b[2K{line}");
+            let _ = std::io::stderr().flush();
+        }
+    }
+
+    /// `12 of 100` as a bar.
+    pub fn count(&self, at: usize, of: usize, detail: &str) {
+        let width = 24;
+        let filled = (at * width).checked_div(of).unwrap_or(0).min(width);
+        self.update(&format!("[{}{}] {at}/{of} {detail}", "#".repeat(filled), "·".repeat(width - filled)));
+    }
+
+    pub fn finish(self) {
+        if self.live {
+            let _ = write!(std::io::stderr(), "\r\x1b[2K");
+        }
+        done(&format!("{} ({:.1}s)", self.title, self.start.elapsed().as_secs_f64()));
+    }
+}

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Everything that CI runs: builds the program and its weakened twin, prepares a runtime, runs all tests.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+data=${REDOMA_TEST_DATA:-/var/tmp/redoma-test}
+
+step() { printf '\n== %s\n' "$*"; }
+
+step "building"
+cargo build --quiet --locked -p redoma
+# The same program with a switch to leave walls out, so that each attack can be seen to succeed without its wall.
+cargo build --quiet --locked -p redoma-weakened
+
+step "preparing the runtime in $data"
+mkdir -p "$data" && chmod 755 "$data"
+target/debug/redoma setup --data-dir "$data"
+if [ "$(id -u)" -eq 0 ]; then
+    # The unprivileged half of the tests runs as this uid.
+    target/debug/redoma setup --delegate "${REDOMA_TEST_UID:-54321}"
+fi
+
+step "testing"
+if command -v cargo-nextest >/dev/null; then
+    cargo nextest run --locked --no-fail-fast
+else
+    echo "cargo-nextest is not installed; using cargo test (slower: cargo install cargo-nextest --locked)"
+    cargo test --locked --no-fail-fast
+fi

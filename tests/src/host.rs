@@ -1,0 +1,99 @@
+//! The host seen from outside: what one run has left there. Everything a run makes carries the number of the process that
+//! made it, so that runs of other tests at the same time don't disturb.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Every control group that a `redoma` process with this number has made and not removed.
+pub fn cgroups_of(supervisor: u32) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    walk(Path::new("/sys/fs/cgroup"), 6, &mut |path| {
+        let is_its =
+            path.file_name().and_then(|name| name.to_str()).is_some_and(|name| is_tag_of(name, supervisor));
+        if is_its {
+            found.push(path.to_owned());
+        }
+    });
+    found
+}
+
+fn is_tag_of(name: &str, supervisor: u32) -> bool {
+    let Some(rest) = name.strip_prefix("redoma-run-") else { return false };
+    rest.split('-').nth(1) == Some(&supervisor.to_string())
+}
+
+fn walk(folder: &Path, depth: usize, visit: &mut dyn FnMut(&Path)) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        visit(&entry.path());
+        if depth > 0 {
+            walk(&entry.path(), depth - 1, visit);
+        }
+    }
+}
+
+/// Processes with this uid, in any of their four uids. Zombies count: they are left too.
+pub fn processes_of_uid(uid: u32) -> Vec<String> {
+    processes(|status| {
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix("Uid:"))
+            .is_some_and(|uids| uids.split_whitespace().any(|one| one == uid.to_string()))
+    })
+}
+
+/// Processes that sit in a control group of this supervisor's.
+pub fn processes_in_groups_of(supervisor: u32) -> Vec<String> {
+    let mut found = Vec::new();
+    for pid in pids() {
+        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        if groups.split(['/', '\n']).any(|part| is_tag_of(part, supervisor)) {
+            found.push(format!("{pid}: {}", groups.replace('\n', " ")));
+        }
+    }
+    found
+}
+
+fn processes(is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
+    pids()
+        .into_iter()
+        .filter_map(|pid| {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+            is_wanted(&status).then(|| format!("{pid} {}", status.lines().next().unwrap_or_default()))
+        })
+        .collect()
+}
+
+fn pids() -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Run folders of this supervisor's below a data folder.
+pub fn run_folders_of(data_dir: &Path, supervisor: u32) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(data_dir.join("run")) else { return Vec::new() };
+    entries
+        .flatten()
+        .filter(|entry| entry.file_name().to_str().is_some_and(|name| is_tag_of(name, supervisor)))
+        .map(|entry| entry.path())
+        .collect()
+}
+
+/// Mounts of this mount namespace, one line each without their numbers.
+pub fn mounts() -> Vec<String> {
+    let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    text.lines().map(|line| line.split(' ').skip(3).collect::<Vec<_>>().join(" ")).collect()
+}
+
+/// Everything that a run by `supervisor` with the sandbox uid `uid` (root mode only) has left behind.
+pub fn leftovers(supervisor: u32, uid: Option<u32>, data_dir: &Path) -> Vec<String> {
+    let mut left: Vec<String> =
+        cgroups_of(supervisor).iter().map(|path| format!("cgroup {}", path.display())).collect();
+    left.extend(processes_in_groups_of(supervisor).into_iter().map(|process| format!("process {process}")));
+    left.extend(
+        uid.map(processes_of_uid).unwrap_or_default().into_iter().map(|process| format!("process {process}")),
+    );
+    left.extend(run_folders_of(data_dir, supervisor).iter().map(|path| format!("folder {}", path.display())));
+    left.extend(mounts().into_iter().filter(|line| line.contains(".redoma") || line.contains("redoma-run")));
+    left
+}

@@ -1,0 +1,418 @@
+//! `redoma run` as a user meets it: languages, input and output, files in and out, limits, mistakes.
+
+use std::io::Write;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use redoma_model::{Ending, LimitName};
+use redoma_tests::{Mode, parse_report, redoma, run_json, text_of};
+
+/// A folder that the unprivileged test user can use too.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::Builder::new().prefix("redoma-test-").tempdir_in("/var/tmp").unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(folder.path(), open).unwrap();
+    folder
+}
+
+#[test]
+fn each_language_runs_and_gets_its_arguments() {
+    for mode in Mode::available() {
+        for (language, code) in [
+            ("py", "import sys; print('hi', sys.argv[1:])"),
+            ("js", "console.log('hi', process.argv.slice(2))"),
+            ("ts", "const greeting: string = 'hi'; console.log(greeting, process.argv.slice(2))"),
+            ("bash", "echo hi \"$@\""),
+        ] {
+            let report = run_json(mode, ["--lang", language, "-c", code, "--", "--one", "two"]);
+            assert_eq!(report.exit_code, Some(0), "{language}: {}", report.stderr.text);
+            let said = report.stdout.text.replace(['[', ']', '\'', ','], "").replace("  ", " ");
+            assert_eq!(said.trim(), "hi --one two", "{language}");
+        }
+    }
+}
+
+#[test]
+fn the_data_stack_is_there_and_a_plot_comes_out() {
+    for mode in Mode::available() {
+        let folder = folder();
+        let script = folder.path().join("plot.py");
+        std::fs::write(
+            &script,
+            "import pandas, numpy, scipy, sklearn, seaborn, plotly, bs4, lxml, sqlalchemy, yaml, openpyxl, docx, pypdf\n\
+             import matplotlib.pyplot as plt\n\
+             plt.plot([1, 3, 2]); plt.savefig('plot.png')\n\
+             print(pandas.DataFrame({'a': [1, 2]}).a.sum())\n",
+        )
+        .unwrap();
+        let out = folder.path().join("out");
+        let (code, stdout, stderr) = text_of(redoma(mode, ["run", "--out"]).arg(&out).arg(&script));
+        assert_eq!((code, stdout.as_str()), (0, "3\n"), "{stderr}");
+        let png = std::fs::read(out.join("plot.png")).unwrap();
+        assert!(png.starts_with(b"\x89PNG"), "not a picture");
+        assert!(stderr.contains("wrote plot.png"), "{stderr}");
+        assert!(!stderr.contains("Matplotlib"), "matplotlib complains about its cache: {stderr}");
+    }
+}
+
+#[test]
+fn inputs_are_there_and_the_originals_can_not_be_changed() {
+    for mode in Mode::available() {
+        let folder = folder();
+        let (input, out) = (folder.path().join("größe ü.csv"), folder.path().join("out"));
+        std::fs::write(&input, "a,b\n1,2\n").unwrap();
+        let code = "name = 'größe ü.csv'\nprint(open(name).read())\nopen(name, 'a').write('3,4\\n')\nopen('new', 'w').write('n')";
+        let mut command = redoma(mode, ["run", "--in"]);
+        command.arg(&input).arg("--out").arg(&out).args(["-c", code]);
+        let (code, stdout, stderr) = text_of(&mut command);
+        assert_eq!((code, stdout.as_str()), (0, "a,b\n1,2\n\n"), "{stderr}");
+        assert_eq!(std::fs::read_to_string(&input).unwrap(), "a,b\n1,2\n");
+        assert_eq!(std::fs::read_to_string(out.join("größe ü.csv")).unwrap(), "a,b\n1,2\n3,4\n");
+        assert_eq!(std::fs::read_to_string(out.join("new")).unwrap(), "n");
+        assert!(!out.join("main.py").exists(), "the program is not a result");
+    }
+}
+
+#[test]
+fn an_input_that_only_its_owner_may_read_can_be_used() {
+    for mode in Mode::available() {
+        let folder = folder();
+        let input = folder.path().join("private.txt");
+        std::fs::write(&input, "private").unwrap();
+        std::fs::set_permissions(&input, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        if mode == Mode::Rootless {
+            let uid = redoma_tests::test_uid();
+            std::os::unix::fs::chown(&input, Some(uid), Some(uid)).unwrap_or_default();
+        }
+        let (_, stdout, stderr) = text_of(redoma(mode, ["run", "--in"]).arg(&input).args([
+            "--lang",
+            "bash",
+            "-c",
+            "cat private.txt",
+        ]));
+        assert_eq!(stdout, "private", "{stderr}");
+    }
+}
+
+#[test]
+fn standard_input_reaches_the_program() {
+    for mode in Mode::available() {
+        let folder = folder();
+        let script = folder.path().join("upper.py");
+        std::fs::write(&script, "import sys; print(sys.stdin.read().upper(), end='')").unwrap();
+        let mut command = redoma(mode, ["run"]);
+        let mut child = command.arg(&script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let text = "line\n".repeat(50_000);
+        let mut stdin = child.stdin.take().unwrap();
+        let writer = std::thread::spawn({
+            let text = text.clone();
+            move || stdin.write_all(text.as_bytes())
+        });
+        let output = child.wait_with_output().unwrap();
+        writer.join().unwrap().unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), text.to_uppercase());
+    }
+}
+
+#[test]
+fn a_program_from_standard_input_runs() {
+    let mode = Mode::available()[0];
+    let mut child = redoma(mode, ["run", "--lang", "bash", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"echo from stdin; exit 3").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(3), b"from stdin\n".as_slice()));
+}
+
+#[test]
+fn output_comes_while_the_program_runs() {
+    use std::io::Read;
+    let mode = Mode::available()[0];
+    let code = "import time\nprint('first')\ntime.sleep(2)\nprint('second')";
+    let start = Instant::now();
+    let mut child = redoma(mode, ["run", "-c", code]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut first = [0; 6];
+    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"first\n");
+    assert!(start.elapsed() < Duration::from_millis(1900), "held back for {:?}", start.elapsed());
+    child.wait().unwrap();
+}
+
+#[test]
+fn exit_codes_and_signals_are_the_programs_own() {
+    for mode in Mode::available() {
+        for code in [0, 1, 42, 125, 255] {
+            let (got, ..) = text_of(&mut redoma(mode, ["run", "-c", &format!("raise SystemExit({code})")]));
+            assert_eq!(got, code);
+        }
+        let abort = run_json(mode, ["-c", "import os; os.abort()"]);
+        assert_eq!((abort.ending, abort.exit_code), (Ending::Signaled, None));
+        assert_eq!(abort.signal.as_deref(), Some("SIGABRT"));
+        let (got, ..) = text_of(&mut redoma(mode, ["run", "-q", "-c", "import os; os.abort()"]));
+        assert_eq!(got, 134);
+    }
+}
+
+#[test]
+fn the_wall_limit_ends_a_run_within_100_ms() {
+    for mode in Mode::available() {
+        // The best of five: a busy machine may delay any one of them, a wrong limit all.
+        let best = (0..5)
+            .map(|_| {
+                let report =
+                    run_json(mode, ["--wall", "700ms", "-c", "import time\nprint('x')\ntime.sleep(60)"]);
+                assert_eq!((report.ending, report.limit), (Ending::Limit, Some(LimitName::Wall)));
+                assert_eq!(report.stdout.text, "x\n", "what was printed before the end is kept");
+                assert!(report.usage.wall_ms.used >= 700, "ended early: {:?}", report.usage.wall_ms);
+                report.usage.wall_ms.used
+            })
+            .min()
+            .unwrap();
+        assert!(best <= 800, "ended after {best} ms");
+    }
+}
+
+#[test]
+fn the_cpu_limit_counts_all_processes_together() {
+    for mode in Mode::available() {
+        let code = "import os\nos.fork()\nwhile True: pass";
+        let report = run_json(mode, ["--cpu-time", "1s", "--cpus", "2", "-c", code]);
+        assert_eq!(report.limit, Some(LimitName::CpuTime), "{report:?}");
+        let used = report.usage.cpu_ms.used;
+        assert!((1000..1300).contains(&used), "ended after {used} ms of CPU time");
+    }
+}
+
+#[test]
+fn the_memory_limit_is_at_the_limit() {
+    for mode in Mode::available() {
+        let allocate = |mib: u32| format!("x = bytearray({mib} << 20)\nprint('has it')");
+        let fits = run_json(mode, ["--memory", "128MiB", "-c", &allocate(96)]);
+        assert_eq!((fits.ending, fits.stdout.text.as_str()), (Ending::Exited, "has it\n"), "{fits:?}");
+        let peak = fits.usage.memory_peak_bytes.unwrap();
+        assert!(peak.used > 96 << 20 && peak.limit == 128 << 20, "{peak:?}");
+        let bursts = run_json(mode, ["--memory", "128MiB", "-c", &allocate(130)]);
+        assert_eq!((bursts.ending, bursts.limit), (Ending::Limit, Some(LimitName::Memory)), "{bursts:?}");
+    }
+}
+
+#[test]
+fn the_pids_limit_is_at_the_limit() {
+    let code = "import os, time\ncount = 1\ntry:\n  while count < 100:\n    if os.fork() == 0:\n      time.sleep(5); os._exit(0)\n    count += 1\nexcept OSError: pass\nprint(count)";
+    for mode in Mode::available() {
+        let report = run_json(mode, ["--pids", "17", "-c", code]);
+        assert_eq!(report.stdout.text, "17\n", "{}", report.stderr.text);
+        assert_eq!(report.limits_hit, [LimitName::Pids]);
+        assert_eq!(report.usage.pids_peak.unwrap().limit, 17);
+    }
+}
+
+#[test]
+fn the_disk_limit_is_one_for_all_writable_places() {
+    let code = "import os\ntotal = 0\nfor place in ('/mnt/data', '/tmp', '/home/sandbox', '/dev/shm'):\n  f = os.open(place + '/f', os.O_WRONLY | os.O_CREAT)\n  try:\n    for _ in range(24): total += os.write(f, bytes(1 << 18))\n  except OSError as e: print(e.strerror)\nprint(total)";
+    for mode in Mode::available() {
+        let report = run_json(mode, ["--disk", "16MiB", "-c", code]);
+        let total: u64 = report.stdout.text.lines().last().unwrap().parse().unwrap();
+        assert!((15 << 20..=16 << 20).contains(&total), "{}", report.stdout.text);
+        assert_eq!(report.limits_hit, [LimitName::Disk]);
+        assert!(report.usage.disk_bytes.used > 15 << 20);
+    }
+}
+
+#[test]
+fn the_files_limit_is_reported() {
+    let code = "try:\n  for i in range(100): open(f'f{i}', 'w')\nexcept OSError as e: print(i, e.strerror)";
+    let mode = Mode::available()[0];
+    let report = run_json(mode, ["--files", "50", "-c", code]);
+    assert_eq!(report.limits_hit, [LimitName::Files], "{}", report.stdout.text);
+    let made: u32 = report.stdout.text.split(' ').next().unwrap().parse().unwrap();
+    assert!((45..=50).contains(&made), "made {made}");
+}
+
+#[test]
+fn long_output_keeps_its_head_and_tail_and_says_what_is_missing() {
+    let mode = Mode::available()[0];
+    let code = "print('start'); print('x' * 3_000_000); print('end')";
+    let report = run_json(mode, ["--output", "64KiB", "-c", code]);
+    let stdout = &report.stdout;
+    assert!(stdout.text.starts_with("start\n") && stdout.text.ends_with("end\n"));
+    assert!(stdout.truncated && stdout.text.len() < (64 << 10) + 100, "{}", stdout.text.len());
+    assert_eq!((stdout.bytes, report.exit_code), (3_000_011, Some(0)));
+    assert_eq!(report.limits_hit, [LimitName::Output]);
+}
+
+#[test]
+fn bytes_that_are_not_utf8_are_replaced_and_reported() {
+    let report = run_json(Mode::available()[0], ["--lang", "bash", "-c", "printf 'a\\xff\\xfeb'"]);
+    assert_eq!(report.stdout.text, "a\u{fffd}\u{fffd}b");
+    assert!(!report.stdout.valid_utf8 && report.stdout.bytes == 4);
+}
+
+#[test]
+fn a_typescript_error_shows_the_line_of_the_original() {
+    let folder = folder();
+    let script = folder.path().join("shop.ts");
+    let source = "enum Size { S, M }\ninterface Item {\n  size: Size;\n}\nfunction price(item: Item): number {\n  throw new Error('no price');\n}\nprice({ size: Size.M } as Item);\n";
+    std::fs::write(&script, source).unwrap();
+    let (code, _, stderr) = text_of(redoma(Mode::available()[0], ["run"]).arg(&script));
+    assert_eq!(code, 1);
+    assert!(stderr.contains("/mnt/data/shop.ts:6:9"), "{stderr}");
+    std::fs::write(&script, "let a: number = 1;\nlet b: = 2;\n").unwrap();
+    let (code, _, stderr) = text_of(redoma(Mode::available()[0], ["run"]).arg(&script));
+    assert!(code == 1 && stderr.contains("shop.ts:2:8"), "{stderr}");
+}
+
+#[test]
+fn every_layer_is_reported() {
+    for mode in Mode::available() {
+        let report = run_json(mode, ["-c", "pass"]);
+        assert_eq!(report.isolation.mode, mode.name());
+        assert!(report.isolation.missing.is_empty(), "{:?}", report.isolation.missing);
+        assert!(report.isolation.layers.len() >= 16, "{:?}", report.isolation.layers);
+        assert!(report.isolation.cgroup_version.is_some() && report.isolation.landlock_abi.is_some());
+    }
+}
+
+#[test]
+fn an_interrupted_run_ends_at_once_and_is_reported() {
+    let mode = Mode::available()[0];
+    let child = redoma(mode, ["run", "--json", "-c", "import time; print('up'); time.sleep(60)"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert_eq!(parse_report(&output).ending, Ending::Cancelled);
+}
+
+/// Each mistake gets one line that says what to do, and the exit code for "redoma itself".
+#[test]
+fn mistakes_get_one_clear_line() {
+    let mode = Mode::available()[0];
+    let folder = folder();
+    let file = |name: &str, content: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let unknown_key = file("a.toml", "[limits]\nwal = \"3s\"\n");
+    let not_toml = file("b.toml", "limits = [\n");
+    let zero = file("c.toml", "[limits]\nmemory = 0\n");
+    let script = file("main.py", "print(1)");
+    let odd = file("odd.xyz", "");
+    let cases: [(&[&str], &str); 16] = [
+        (&["run", "/no/such/file.py"], "can't read /no/such/file.py: No such file or directory"),
+        (&["run", "/"], "is a folder"),
+        (&["run", &odd], "can't tell the language"),
+        (&["run", "--lang", "cobol", "-c", "x"], "unknown language `cobol`; choose one of bash, js, py, ts"),
+        (&["run", "--profile", "/no/such.toml", "-c", ""], "can't read /no/such.toml"),
+        (&["run", "--profile", &unknown_key, "-c", ""], "a.toml:2: unknown key `wal`; did you mean `wall`?"),
+        (&["run", "--profile", &not_toml, "-c", ""], "b.toml:"),
+        (&["run", "--profile", &zero, "-c", ""], "limit `memory` = 0B is out of range; it goes from 8MiB"),
+        (&["run", "--profile", "nope", "-c", ""], "there is no profile `nope`"),
+        (&["run", "--wall", "0s", "-c", ""], "limit `wall` = 0ms is out of range; it goes from 10ms to 1d"),
+        (&["run", "--pids", "9999999999", "-c", ""], "limit `pids`"),
+        (&["run", "--in", "/no/such", "-c", ""], "input file /no/such: No such file"),
+        (&["run", "--in", "/dev", "-c", ""], "is not a plain file"),
+        (&["run", "--in", &script, "-c", ""], "has the name of the program itself"),
+        (&["run", "--runtime", "nope", "-c", ""], "the runtime `nope` is not prepared; run `redoma setup`"),
+        (&["run", "--out", &script, "-c", ""], "is a file; name a folder"),
+    ];
+    for (arguments, expected) in cases {
+        let (code, stdout, stderr) = text_of(&mut redoma(mode, arguments));
+        assert_eq!(code, 125, "{arguments:?}: {stderr}");
+        assert!(stdout.is_empty(), "{arguments:?}: {stdout}");
+        assert!(stderr.contains(expected), "{arguments:?}: {stderr}");
+        assert_eq!(stderr.trim_end().lines().count(), 1, "{arguments:?}: {stderr}");
+    }
+    for arguments in [&["run", "--memory", "lots", "-c", ""][..], &["run"], &["fly"]] {
+        let (code, ..) = text_of(&mut redoma(mode, arguments));
+        assert_eq!(code, 2, "{arguments:?}");
+    }
+}
+
+#[test]
+fn without_a_usable_cgroup_a_run_is_refused_unless_that_is_waived() {
+    if Mode::Root.unavailable().is_some() {
+        return;
+    }
+    // A uid that nobody delegated anything to.
+    let folder = folder();
+    let run = |config: Option<&str>| {
+        let mut command = redoma(Mode::Rootless, ["run", "-c", "print('ran')"]);
+        std::os::unix::process::CommandExt::uid(&mut command, 54399);
+        std::os::unix::process::CommandExt::gid(&mut command, 54399);
+        if let Some(text) = config {
+            let path = folder.path().join("redoma.toml");
+            std::fs::write(&path, text).unwrap();
+            command.env("REDOMA_CONFIG", path);
+        }
+        text_of(&mut command)
+    };
+    let (code, stdout, stderr) = run(None);
+    assert_eq!((code, stdout.as_str()), (125, ""));
+    assert!(
+        stderr.contains("lacks the isolation layer `cgroup`") && stderr.contains("setup --delegate"),
+        "{stderr}"
+    );
+    let (code, stdout, stderr) = run(Some("[isolation]\nallow_missing = [\"cgroup\"]\n"));
+    assert_eq!((code, stdout.as_str()), (0, "ran\n"), "{stderr}");
+}
+
+#[test]
+fn any_root_file_system_folder_is_a_runtime() {
+    let folder = folder();
+    let root = folder.path().join("image");
+    // The smallest image that there is: bash and what it is linked to.
+    let libraries = std::process::Command::new("ldd").arg("/usr/bin/bash").output().unwrap();
+    let libraries = String::from_utf8(libraries.stdout).unwrap();
+    let paths = libraries.split_whitespace().filter(|word| word.starts_with('/')).chain(["/bin/bash"]);
+    for path in paths {
+        let target = root.join(path.trim_start_matches('/'));
+        std::fs::create_dir_all(target.parent().unwrap()).unwrap();
+        std::fs::copy(path, target).unwrap();
+    }
+    std::fs::create_dir_all(root.join("root")).unwrap();
+    std::fs::write(root.join("root/private"), "").unwrap();
+    for mode in Mode::available() {
+        let mut command = redoma(mode, ["run", "--lang", "bash", "--runtime"]);
+        command
+            .arg(&root)
+            .args(["-c", "echo $BASH_VERSION; for f in /*; do echo $f; done; echo made > made"]);
+        let (code, stdout, stderr) = text_of(&mut command);
+        assert_eq!(code, 0, "{stderr}");
+        assert!(!stdout.contains("/usr") && !stdout.contains("/root") && stdout.contains("/bin"), "{stdout}");
+        let (code, _, stderr) = text_of(redoma(mode, ["run", "--runtime"]).arg(&root).args(["-c", "1"]));
+        assert!(code == 125 && stderr.contains("the runtime has no py"), "{stderr}");
+    }
+}
+
+#[test]
+fn a_full_disk_on_our_side_is_said_and_nothing_half_written_stays() {
+    if Mode::Root.unavailable().is_some() {
+        return;
+    }
+    // A device that has no room: one megabyte of tmpfs.
+    let folder = folder();
+    let small = folder.path().join("small");
+    std::fs::create_dir(&small).unwrap();
+    let mount = |arguments: &[&str]| {
+        let status = std::process::Command::new(arguments[0]).args(&arguments[1..]).status().unwrap();
+        assert!(status.success(), "{arguments:?}");
+    };
+    let path = small.to_str().unwrap();
+    mount(&["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", path]);
+    let code = "open('big', 'wb').write(bytes(5 << 20)); print('done')";
+    let (exit, stdout, stderr) = text_of(redoma(Mode::Root, ["run", "--out"]).arg(&small).args(["-c", code]));
+    let left: Vec<_> = std::fs::read_dir(&small).unwrap().flatten().map(|entry| entry.file_name()).collect();
+    mount(&["umount", path]);
+    assert_eq!((exit, stdout.as_str()), (125, "done\n"));
+    assert!(stderr.contains("No space left on device"), "{stderr}");
+    assert!(left.is_empty(), "left {left:?}");
+}
