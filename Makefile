@@ -15,7 +15,7 @@ help: ## This list
 
 .PHONY: build
 build: ## The program, optimised: target/release/redoma
-	cargo build --release -p redoma
+	scripts/build.sh release redoma
 
 .PHONY: check
 check: ## Formatting and lints; warnings are errors

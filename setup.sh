@@ -16,7 +16,7 @@ if ! command -v cargo >/dev/null; then
 fi
 
 say "2/4 building (the first time takes some minutes)"
-cargo build --release --locked -p redoma
+scripts/build.sh release redoma
 
 say "3/4 preparing the runtime"
 target/release/redoma setup

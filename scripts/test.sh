@@ -6,10 +6,13 @@ data=${REDOMA_TEST_DATA:-/var/tmp/redoma-test}
 
 step() { printf '\n== %s\n' "$*"; }
 
+step "checking that the threat model names every attack"
+scripts/list-attacks.sh --check
+
 step "building"
-cargo build --quiet --locked -p redoma
-# The same program with a switch to leave walls out, so that each attack can be seen to succeed without its wall.
-cargo build --quiet --locked -p redoma-weakened
+# The second is the same program with a switch to leave walls out, so that each attack can be seen to succeed without its
+# wall. They are built one after the other: together, the switch would be in both.
+scripts/build.sh debug redoma redoma-weakened
 
 step "preparing the runtime in $data"
 mkdir -p "$data" && chmod 755 "$data"

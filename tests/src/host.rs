@@ -1,25 +1,32 @@
 //! The host seen from outside: what one run has left there. Everything a run makes carries the number of the process that
 //! made it, so that runs of other tests at the same time don't disturb.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Every control group that a `redoma` process with this number has made and not removed.
 pub fn cgroups_of(supervisor: u32) -> Vec<PathBuf> {
+    cgroups().into_iter().filter(|(maker, _)| *maker == supervisor).map(|(_, path)| path).collect()
+}
+
+/// All control groups of runs, with the number of the process that made each.
+pub fn cgroups() -> Vec<(u32, PathBuf)> {
     let mut found = Vec::new();
     walk(Path::new("/sys/fs/cgroup"), 6, &mut |path| {
-        let is_its =
-            path.file_name().and_then(|name| name.to_str()).is_some_and(|name| is_tag_of(name, supervisor));
-        if is_its {
-            found.push(path.to_owned());
-        }
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        found.extend(maker_of(name).map(|maker| (maker, path.to_owned())));
     });
     found
 }
 
+/// The process that a run's name tells of.
+fn maker_of(name: &str) -> Option<u32> {
+    name.strip_prefix("redoma-run-")?.split('-').nth(1)?.parse().ok()
+}
+
 fn is_tag_of(name: &str, supervisor: u32) -> bool {
-    let Some(rest) = name.strip_prefix("redoma-run-") else { return false };
-    rest.split('-').nth(1) == Some(&supervisor.to_string())
+    maker_of(name) == Some(supervisor)
 }
 
 fn walk(folder: &Path, depth: usize, visit: &mut dyn FnMut(&Path)) {
@@ -44,10 +51,24 @@ pub fn processes_of_uid(uid: u32) -> Vec<String> {
 
 /// Processes that sit in a control group of this supervisor's.
 pub fn processes_in_groups_of(supervisor: u32) -> Vec<String> {
+    processes_in_groups_of_any(&BTreeSet::from([supervisor]))
+}
+
+/// The child of a process that has this name.
+pub fn child_named(parent: u32, name: &str) -> Option<u32> {
+    pids().into_iter().find(|pid| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let field = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
+        field("PPid:") == Some(&parent.to_string()) && field("Name:") == Some(name)
+    })
+}
+
+/// Processes that sit in a control group of any of these.
+pub fn processes_in_groups_of_any(supervisors: &BTreeSet<u32>) -> Vec<String> {
     let mut found = Vec::new();
     for pid in pids() {
         let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-        if groups.split(['/', '\n']).any(|part| is_tag_of(part, supervisor)) {
+        if groups.split(['/', '\n']).filter_map(maker_of).any(|maker| supervisors.contains(&maker)) {
             found.push(format!("{pid}: {}", groups.replace('\n', " ")));
         }
     }

@@ -133,8 +133,12 @@ fn attack(case: &Case, program: &Path, mode: Mode, canary: &Canary, weaken: Opti
 }
 
 fn run_command(case: &Case, program: &Path, mode: Mode, out: &Path) -> Command {
-    let mut command = command(program.to_owned(), mode, ["run", "--json", "--wall", "20s"]);
-    command.args(case.field("flags").unwrap_or_default().split_whitespace());
+    let mut command = command(program.to_owned(), mode, ["run", "--json"]);
+    let flags = case.field("flags").unwrap_or_default();
+    if !flags.contains("--wall") {
+        command.args(["--wall", "20s"]);
+    }
+    command.args(flags.split_whitespace());
     command.arg("--out").arg(out).arg(&case.path);
     if mode == Mode::Rootless && rustix::process::geteuid().is_root() {
         let uid = redoma_tests::test_uid();

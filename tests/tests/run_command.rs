@@ -272,6 +272,7 @@ fn every_layer_is_reported() {
         assert_eq!(report.isolation.mode, mode.name());
         assert!(report.isolation.missing.is_empty(), "{:?}", report.isolation.missing);
         assert!(report.isolation.layers.len() >= 16, "{:?}", report.isolation.layers);
+        assert!(report.usage.memory_peak_bytes.is_some(), "{:?}", report.isolation.layers);
         assert!(report.isolation.cgroup_version.is_some() && report.isolation.landlock_abi.is_some());
     }
 }

@@ -4,15 +4,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use redoma_jail::cgroup::{CgroupError, Group, GroupLimits, GroupUsage};
+use redoma_jail::cgroup::{CgroupError, Group, GroupLimits, GroupUsage, Hierarchy};
 use redoma_jail::host_uid::{HostUid, HostUidError};
-use redoma_jail::janitor::{self, Janitor, Leftovers, OwnerTag};
+use redoma_jail::janitor::{Janitor, Leftovers, OwnerTag};
 use redoma_jail::{
     Event, Ids, JailError, Plan, PlanError, Program, Sandbox, SignalPipe, Stdio, TreeEntry, WORKSPACE,
     Weakening,
 };
 use redoma_model::{Ending, IsolationReport, Layer, LimitName, Limits, Profile, RunReport, Usage, UsedOf};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use crate::capture::Stream;
 use crate::harvest::{HarvestError, harvest};
@@ -92,25 +92,24 @@ pub fn run(
     let program = program(runtime, &request, &script)?;
 
     let run_parent = request.data_dir.join("run");
-    janitor::sweep_folders(&run_parent);
     let tag = OwnerTag::new();
+    let (ids, host_uid) = take_ids()?;
+    let signals = SignalPipe::block().map_err(io::Error::from)?;
+    // First of all: nothing is made on the host that the janitor does not know of already.
+    let leftovers = Leftovers {
+        cgroup_folders: host.hierarchy.iter().flat_map(|hierarchy| hierarchy.folders(tag.as_str())).collect(),
+        run_folder: (!request.inputs.is_empty()).then(|| run_parent.join(tag.as_str())),
+        cgroup_parents: host.hierarchy.iter().flat_map(Hierarchy::parents).collect(),
+        run_parent: run_parent.clone(),
+    };
+    let mut janitor = Janitor::start(&leftovers, host_uid.as_ref())?;
     let group = match &host.hierarchy {
-        Ok(hierarchy) => {
-            hierarchy.sweep();
-            Some(hierarchy.create(tag.as_str(), &GroupLimits::from_limits(limits, runtime.block_device()))?)
-        }
+        Ok(hierarchy) => Some(
+            hierarchy.create(tag.as_str(), &GroupLimits::from_limits(limits, || runtime.block_device()))?,
+        ),
         Err(_) => None,
     };
     add_group_layers(group.as_deref(), request.waived, &mut layers)?;
-    let (ids, host_uid) = take_ids()?;
-    // Nothing is made on disk that the janitor does not know of already.
-    let run_folder_path = (!request.inputs.is_empty()).then(|| run_parent.join(tag.as_str()));
-    let leftovers = Leftovers {
-        cgroup_folders: group.as_deref().map(Group::folders).unwrap_or_default(),
-        run_folder: run_folder_path.clone(),
-    };
-    let signals = SignalPipe::block().map_err(io::Error::from)?;
-    let janitor = Janitor::start(&leftovers, host_uid.as_ref())?;
 
     let mut tree = runtime.tree()?;
     if request.language.stage.is_some() {
@@ -124,12 +123,15 @@ pub fn run(
     plan.home = runtime.home()?;
     plan.set_script(&script, request.source.code.clone())?;
     let run_folder =
-        run_folder_path.is_some().then(|| RunFolder::make(&run_parent, tag.as_str())).transpose()?;
+        (!request.inputs.is_empty()).then(|| RunFolder::make(&run_parent, tag.as_str())).transpose()?;
     if let Some(folder) = &run_folder {
         plan.set_inputs(&folder.stage(&request.inputs, ids)?)?;
     }
 
     let (pipes, theirs) = Pipes::new(&request.stdin)?;
+    if ids.by_root {
+        give_pipes_to(&theirs, ids)?;
+    }
     let stdio =
         Stdio { stdin: theirs.stdin.as_fd(), stdout: theirs.stdout.as_fd(), stderr: theirs.stderr.as_fd() };
     let mut sandbox = Sandbox::spawn(&plan, stdio, group.as_deref())?;
@@ -147,28 +149,34 @@ pub fn run(
     }
     .watch()?;
 
+    let used = group.as_deref().map(Group::usage).unwrap_or_default();
+    let cgroup_version = group.as_deref().map(Group::version);
+    // Nothing runs any more: the group and the staged inputs can go, and with them the janitor's reason to watch.
+    if watched.abandoned {
+        std::mem::forget(group);
+    } else {
+        drop(group);
+    }
+    drop(run_folder);
+    janitor.dismiss();
+
     let isolation = IsolationReport {
         engine: "native".to_owned(),
         mode: if ids.by_root { "root" } else { "rootless" }.to_owned(),
         layers,
         missing,
-        cgroup_version: group.as_deref().map(Group::version),
+        cgroup_version,
         landlock_abi: host.landlock_abi,
         host_uid: ids.host_uid,
     };
-    let used = group.as_deref().map(Group::usage).unwrap_or_default();
     let mut report = report(&request.language.id, &request.profile, watched, used, isolation, observer);
-    let harvested =
-        harvest(sandbox.workspace(), (&script, &request.source.code), limits.disk.0, request.out.as_deref());
-    // The order in which these go matters: processes, then their group, then the folder, then the janitor's watch.
-    drop(sandbox);
-    drop(group);
-    drop(run_folder);
-    drop(janitor);
+    let script = (script.as_str(), request.source.code.as_slice());
+    let harvested = harvest(sandbox.workspace(), script, limits.disk.0, request.out.as_deref());
     match harvested {
         Ok(harvest) => {
             report.files = harvest.files;
             report.skipped_files = harvest.skipped;
+            report.unlisted_files = harvest.unlisted;
             Ok(report)
         }
         Err(error) => Err(RunError::Harvest { report: Box::new(report), error }),
@@ -221,6 +229,14 @@ fn program(runtime: &Runtime, request: &RunRequest<'_>, script: &str) -> Result<
 
 fn threads(limits: &Limits) -> String {
     (limits.cpus.0.div_ceil(1000)).max(1).to_string()
+}
+
+/// Programs open `/dev/stdout` and `/dev/stderr` by name, for which the pipes must be their own.
+fn give_pipes_to(stdio: &Stdio<OwnedFd>, ids: Ids) -> io::Result<()> {
+    for pipe in [&stdio.stdin, &stdio.stdout, &stdio.stderr] {
+        std::os::unix::fs::fchown(pipe, Some(ids.host_uid), Some(ids.host_gid))?;
+    }
+    Ok(())
 }
 
 /// Root gives each sandbox a uid of its own; anybody else has only theirs to give.
@@ -308,6 +324,7 @@ fn report(
         usage,
         files: Vec::new(),
         skipped_files: Vec::new(),
+        unlisted_files: 0,
         isolation,
     }
 }

@@ -4,7 +4,7 @@
 //! each file is opened beneath the workspace's descriptor with symlinks, magic links and mount crossings refused, must be
 //! a plain file with one name, and the sum of sizes is bounded, since a sparse file can claim any size for free.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CStr, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,10 +17,12 @@ use rustix::io::Errno;
 
 /// Folders deeper than this are left; no honest program nests so far.
 const MAX_DEPTH: usize = 64;
-/// At most this many files are handed out, and as many complaints listed.
+/// At most this many files are handed out.
 const MAX_FILES: usize = 10_000;
-/// Names that this program itself puts into workspaces.
-const RESERVED_PREFIX: &[u8] = b".redoma-";
+/// All names in the report together, in bytes: ten thousand paths of fifteen thousand bytes each cost nothing to make.
+const MAX_NAMES: usize = 1 << 20;
+/// What this program itself puts into workspaces.
+const OURS: [&CStr; 2] = [c".redoma-main.mjs", c".redoma-main.cjs"];
 
 #[derive(Debug, thiserror::Error)]
 pub enum HarvestError {
@@ -34,6 +36,8 @@ pub enum HarvestError {
 pub(crate) struct Harvest {
     pub(crate) files: Vec<HarvestedFile>,
     pub(crate) skipped: Vec<SkippedFile>,
+    /// Entries of both kinds that are not listed.
+    pub(crate) unlisted: u64,
 }
 
 /// Where harvested files go.
@@ -52,7 +56,7 @@ pub(crate) fn harvest(
     out: Option<&Path>,
 ) -> Result<Harvest, HarvestError> {
     let out = out.map(open_out).transpose()?;
-    let mut walk = Walk { script, budget, out, result: Harvest::default() };
+    let mut walk = Walk { script, budget, names: MAX_NAMES, count: 0, out, result: Harvest::default() };
     let top = rustix::io::fcntl_dupfd_cloexec(workspace, 3).map_err(HarvestError::Read)?;
     walk.folder(&top, Path::new(""), 0)?;
     walk.result.files.sort_by(|a, b| a.name.cmp(&b.name));
@@ -70,33 +74,52 @@ fn open_out(path: &Path) -> Result<Out, HarvestError> {
 struct Walk<'a> {
     script: (&'a str, &'a [u8]),
     budget: u64,
+    /// Bytes of names that may still be listed.
+    names: usize,
+    /// Files handed out.
+    count: usize,
     out: Option<Out>,
     result: Harvest,
 }
 
 impl Walk<'_> {
     fn skip(&mut self, path: &Path, reason: impl Into<String>) {
-        if self.result.skipped.len() < MAX_FILES {
-            let name = path.to_string_lossy().into_owned();
+        if let Some(name) = self.listed(path) {
             self.result.skipped.push(SkippedFile { name, reason: reason.into() });
         }
     }
 
-    fn folder(&mut self, folder: &OwnedFd, path: &Path, depth: usize) -> Result<(), HarvestError> {
-        let mut entries: Vec<(OsString, Stat)> = Vec::new();
-        for entry in Dir::read_from(folder).map_err(HarvestError::Read)? {
-            let name = entry.map_err(HarvestError::Read)?.file_name().to_owned();
-            let is_ours = name.to_bytes().starts_with(RESERVED_PREFIX);
-            if name.as_c_str() == c"." || name.as_c_str() == c".." || is_ours {
-                continue;
-            }
-            let stat = rustix::fs::statat(folder, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)
-                .map_err(HarvestError::Read)?;
-            entries.push((OsString::from_vec(name.into_bytes()), stat));
+    /// The name for the report, if there is still room for it.
+    fn listed(&mut self, path: &Path) -> Option<String> {
+        let length = path.as_os_str().len();
+        if length > self.names {
+            self.result.unlisted += 1;
+            return None;
         }
-        entries.sort_by(|a, b| a.0.cmp(&b.0));
-        for (name, stat) in entries {
+        self.names -= length;
+        Some(path.to_string_lossy().into_owned())
+    }
+
+    fn folder(&mut self, folder: &OwnedFd, path: &Path, depth: usize) -> Result<(), HarvestError> {
+        // The code may have taken its own rights away; as the files' owner (or root) we give them back.
+        let _ = rustix::fs::fchmod(folder, Mode::from_raw_mode(0o700));
+        let mut names = match list(folder) {
+            Ok(names) => names,
+            Err(errno) => {
+                self.skip(path, format!("can't be read: {errno}"));
+                return Ok(());
+            }
+        };
+        names.sort();
+        for name in names {
             let path = path.join(&name);
+            let stat = match rustix::fs::statat(folder, &name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => stat,
+                Err(errno) => {
+                    self.skip(&path, format!("can't be looked at: {errno}"));
+                    continue;
+                }
+            };
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::RegularFile => self.file(folder, &name, &path, &stat)?,
                 FileType::Directory if depth < MAX_DEPTH => {
@@ -129,7 +152,7 @@ impl Walk<'_> {
     }
 
     fn file(&mut self, folder: &OwnedFd, name: &OsStr, path: &Path, stat: &Stat) -> Result<(), HarvestError> {
-        if self.result.files.len() >= MAX_FILES {
+        if self.count >= MAX_FILES {
             self.skip(path, "too many files");
             return Ok(());
         }
@@ -165,10 +188,24 @@ impl Walk<'_> {
                 }
             }
         }
-        let name = path.to_string_lossy().into_owned();
-        self.result.files.push(HarvestedFile { name, size });
+        self.count += 1;
+        if let Some(name) = self.listed(path) {
+            self.result.files.push(HarvestedFile { name, size });
+        }
         Ok(())
     }
+}
+
+/// The names in a folder, without the customary two and what this program put there itself.
+fn list(folder: &OwnedFd) -> Result<Vec<OsString>, Errno> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(folder)? {
+        let name = entry?.file_name().to_owned();
+        if ![c".", c".."].contains(&name.as_c_str()) && !OURS.contains(&name.as_c_str()) {
+            names.push(OsString::from_vec(name.into_bytes()));
+        }
+    }
+    Ok(names)
 }
 
 /// A failure to write that concerns one name (too long for this file system, a folder is in the way, …), not the whole.

@@ -1,5 +1,7 @@
 //! Who the sandbox's processes are to the kernel, and what that lets them do: nothing beyond an ordinary user.
 
+use std::os::fd::OwnedFd;
+
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
@@ -23,7 +25,7 @@ pub(crate) fn become_sandbox_user(ids: Ids) -> Result<(), Errno> {
 
 /// No capability in any set, none to be had again, and no way to be examined by others.
 pub(crate) fn give_up_everything() -> Result<(), Errno> {
-    set_no_new_privileges()?;
+    rustix::thread::set_no_new_privs(true)?;
     rustix::thread::clear_ambient_capability_set()?;
     rustix::thread::set_keep_capabilities(false)?;
     // Locked, so that no later change of uid can bring capabilities back.
@@ -52,22 +54,35 @@ pub(crate) fn give_up_everything() -> Result<(), Errno> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
 }
 
-pub(crate) fn set_no_new_privileges() -> Result<(), Errno> {
-    rustix::thread::set_no_new_privs(true)
-}
-
-/// Raises this process's OOM score to the top, so that init outlives it and can tell what happened.
-pub(crate) fn be_first_to_go_when_memory_ends() -> Result<(), Errno> {
-    // The change of uid made /proc/self belong to nobody; a dumpable process owns it again. Exec resets this.
-    set_dumpable_behavior(DumpableBehavior::Dumpable)?;
-    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-    let file = rustix::fs::open(c"/proc/self/oom_score_adj", flags, Mode::empty())?;
-    rustix::io::write(&file, b"1000")?;
+/// In the attack suite's own build: keeps the namespace's capabilities across exec.
+pub(crate) fn keep_capabilities_across_exec() -> Result<(), Errno> {
+    let all = rustix::thread::capabilities(None)?.permitted;
+    rustix::thread::set_capabilities(
+        None,
+        CapabilitySets { effective: all, permitted: all, inheritable: all },
+    )?;
+    for number in 0..64 {
+        let one = CapabilitySet::from_bits_retain(1 << number);
+        if all.contains(one) {
+            rustix::thread::configure_capability_in_ambient_set(one, true)?;
+        }
+    }
     Ok(())
 }
 
+/// In the attack suite's own build: lets init be examined.
+pub(crate) fn be_dumpable() -> Result<(), Errno> {
+    set_dumpable_behavior(DumpableBehavior::Dumpable)
+}
+
+/// This process's own wish to be spared, or not, when memory runs out.
+pub(crate) fn open_oom_score() -> Result<OwnedFd, Errno> {
+    rustix::fs::open(c"/proc/self/oom_score_adj", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
+}
+
 pub(crate) fn set_rlimits(limits: Rlimits) -> Result<(), Errno> {
-    lower(Resource::Core, 0, 0)?;
+    // Not 0: the kernel starts a host's dump handler (a pipe in core_pattern) for any other value than 1.
+    lower(Resource::Core, 1, 1)?;
     lower(Resource::Fsize, limits.fsize, limits.fsize)?;
     lower(Resource::Nofile, limits.nofile, limits.nofile)?;
     lower(Resource::Memlock, 64 << 10, 64 << 10)?;

@@ -10,11 +10,11 @@
 //! 3. Open the runtime's folders *as the supervisor's uid*, read-only from the first moment, then become the
 //!    sandbox's uid. From here on the host's files are out of reach but for those descriptors.
 //! 4. Build the root beside the old one, cover what `/proc` should not tell, then change into it and drop the old.
-//! 5. Fork. The parent goes on as init (`init.rs`); the child gives up the last rights, in the order that lets each
-//!    step still be made (Landlock and capabilities before the filter that forbids to ask for them), and execs.
+//! 5. Set the limits, give up all capabilities for good, install the system call filter, then fork. The parent goes on
+//!    as init (`init.rs`); the child goes under Landlock, and execs.
 
-use std::ffi::c_int;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::ffi::{c_int, c_void};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -22,7 +22,8 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use crate::plan::Plan;
 use crate::spawn::{Report, Stdio};
 use crate::step::Step;
-use crate::sys::{self, StringPointers};
+use crate::sys::{self, Stack, StringPointers};
+use crate::weakening::Weakening;
 use crate::{credentials, init, mounts};
 
 /// A failed step: which, why, and which entry of the plan it was about (`u16::MAX` for none).
@@ -61,11 +62,16 @@ pub(crate) struct Prepared<'a> {
     pub(crate) tasks: &'a [OwnedFd],
     /// All of these descriptors, sorted.
     pub(crate) keep: Vec<RawFd>,
+    /// For the program's process, until it is the program.
+    pub(crate) stack: Stack,
 }
 
 /// The namespaces to clone into. The cgroup namespace comes later, from within the cgroup.
 pub(crate) fn namespaces(plan: &Plan) -> c_int {
-    let mut flags = libc::CLONE_NEWUSER | libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWUTS;
+    let mut flags = libc::CLONE_NEWUSER | libc::CLONE_NEWPID | libc::CLONE_NEWNS;
+    if !plan.weakening.has("uts_namespace") {
+        flags |= libc::CLONE_NEWUTS;
+    }
     if !plan.weakening.has("ipc_namespace") {
         flags |= libc::CLONE_NEWIPC;
     }
@@ -102,13 +108,18 @@ fn enter(prepared: &Prepared<'_>) -> Result<init::Started, Failure> {
         rustix::io::write(tasks, b"0").at_entry(Step::JoinCgroup, index)?;
         sys::close_number(tasks.as_raw_fd());
     }
-    die_with_supervisor(talk)?;
+    die_with_supervisor(talk, &plan.weakening)?;
     Report::wait_for_go(talk).at(Step::WaitForGo)?;
+    // While this process is still its own: later it is not dumpable, and its /proc/self belongs to nobody.
+    let oom_score = credentials::open_oom_score().at(Step::OomScore)?;
 
     if plan.cgroup_namespace {
         sys::unshare(libc::CLONE_NEWCGROUP).at(Step::CgroupNamespace)?;
     }
-    rustix::system::sethostname(b"redoma").at(Step::Hostname)?;
+    if !plan.weakening.has("uts_namespace") {
+        rustix::system::sethostname(b"redoma").at(Step::Hostname)?;
+        rustix::system::setdomainname(b"(none)").at(Step::Hostname)?;
+    }
     if !plan.weakening.has("net_namespace") {
         sys::loopback_up().at(Step::Loopback)?;
     }
@@ -117,37 +128,59 @@ fn enter(prepared: &Prepared<'_>) -> Result<init::Started, Failure> {
     mounts::open_sources(plan)?;
     credentials::become_sandbox_user(plan.ids).at(Step::BecomeUser)?;
     // Changing the uid has cleared the wish to die with the supervisor.
-    die_with_supervisor(talk)?;
+    die_with_supervisor(talk, &plan.weakening)?;
 
     let root = mounts::build_root(plan)?;
     let workspace = mounts::change_root(plan, root)?;
     Report::Ready.send_with_fd(talk, workspace.as_fd()).at(Step::OpenWorkspace)?;
     drop(workspace);
 
-    let (result_reader, result_writer) =
-        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).at(Step::Fork)?;
-    let Some(pid) = sys::fork().at(Step::Fork)? else {
-        let failure = become_program(prepared);
-        let mut record = [0u8; Report::SIZE];
-        Report::Failed(failure).encode(&mut record);
-        let _ = rustix::io::write(&result_writer, &record);
-        sys::exit_now(125)
-    };
-    drop(result_writer);
-    if !plan.weakening.has("init") {
+    if !plan.weakening.has("rlimits") {
+        credentials::set_rlimits(plan.rlimits).at(Step::Rlimits)?;
+    }
+    // Before the fork, so that there is no moment in which the program runs beside an init that still has rights.
+    if plan.weakening.has("capabilities") {
+        credentials::keep_capabilities_across_exec().at(Step::Capabilities)?;
+    } else {
         credentials::give_up_everything().at(Step::Capabilities)?;
+    }
+    if !plan.weakening.has("seccomp") {
         sys::install_seccomp(plan.seccomp.program()).at(Step::Seccomp)?;
     }
-    Ok(init::Started { pid, result: result_reader, stays: plan.weakening.has("kill") })
+    // The child is the first to go when memory runs out, so that init outlives it and can tell what happened. It
+    // inherits the score; init takes its own back.
+    rustix::io::write(&oom_score, b"1000").at(Step::OomScore)?;
+    let mut start = ProgramStart { prepared, failure: None };
+    let pid = sys::spawn_borrowing(&prepared.stack, become_program, &mut start).at(Step::Fork)?;
+    let _ = rustix::io::pwrite(&oom_score, b"0", 0);
+    if let Some(failure) = start.failure {
+        return Err(failure);
+    }
+    if plan.weakening.has("init") {
+        credentials::be_dumpable().at(Step::Init)?;
+    }
+    Ok(init::Started { pid, stays: plan.weakening.has("kill") })
 }
 
-/// The last steps, in the process that becomes the program. Returns only the failure.
-fn become_program(prepared: &Prepared<'_>) -> Failure {
-    if let Err(failure) = give_up_rights(prepared) {
-        return failure;
-    }
-    let errno = sys::exec(&prepared.plan.program.path, &prepared.argv, &prepared.envp);
-    Failure { step: Step::Exec, errno, entry: u16::MAX }
+/// What the program's process is told, and tells if it fails before it is the program.
+struct ProgramStart<'a> {
+    prepared: &'a Prepared<'a>,
+    failure: Option<Failure>,
+}
+
+/// The last steps, in the process that becomes the program.
+extern "C" fn become_program(argument: *mut c_void) -> c_int {
+    let start: &mut ProgramStart<'_> = sys::borrowed_argument(argument);
+    let prepared = start.prepared;
+    start.failure = Some(match give_up_rights(prepared) {
+        Err(failure) => failure,
+        Ok(()) => {
+            // Until this succeeds; it then never comes back.
+            let errno = sys::exec(&prepared.plan.program.path, &prepared.argv, &prepared.envp);
+            Failure { step: Step::Exec, errno, entry: u16::MAX }
+        }
+    });
+    sys::exit_now(125)
 }
 
 fn give_up_rights(prepared: &Prepared<'_>) -> Result<(), Failure> {
@@ -159,41 +192,23 @@ fn give_up_rights(prepared: &Prepared<'_>) -> Result<(), Failure> {
     }
     sys::reset_signals().at(Step::Session)?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    credentials::be_first_to_go_when_memory_ends().at(Step::OomScore)?;
-    if !weakening.has("rlimits") {
-        credentials::set_rlimits(plan.rlimits).at(Step::Rlimits)?;
-    }
     rustix::process::chdir(c"/mnt/data").at(Step::WorkingFolder)?;
     if let Some(landlock) = &plan.landlock
         && !weakening.has("landlock")
     {
-        // Needs no_new_privs or a capability; both are at hand here, and the capability goes next.
-        credentials::set_no_new_privileges().at(Step::NoNewPrivileges)?;
         landlock.restrict().at(Step::Landlock)?;
     }
-    if !weakening.has("capabilities") {
-        credentials::give_up_everything().at(Step::Capabilities)?;
-    }
-    if !weakening.has("seccomp") {
-        sys::install_seccomp(plan.seccomp.program()).at(Step::Seccomp)?;
-    }
-    // All of ours are close-on-exec; this catches what a library might have opened without it.
+    // All of ours are close-on-exec, and all others were closed at the start: a second lock on the same door.
     if !weakening.has("close_fds") {
-        mark_close_on_exec();
+        sys::close_all_on_exec().at(Step::Stdio)?;
     }
     Ok(())
 }
 
-/// Best effort behind the real guarantee, which is `close_all_but` at the start.
-fn mark_close_on_exec() {
-    for fd in 3..64 {
-        let _ = rustix::io::fcntl_setfd(sys::borrow(&fd), rustix::io::FdFlags::CLOEXEC);
-    }
-}
-
 /// Asks the kernel to kill this process when the supervisor ends, and makes sure that it has not ended already.
-fn die_with_supervisor(talk: std::os::fd::BorrowedFd<'_>) -> Result<(), Failure> {
-    set_parent_process_death_signal(Some(Signal::KILL)).at(Step::WaitForGo)?;
+fn die_with_supervisor(talk: BorrowedFd<'_>, weakening: &Weakening) -> Result<(), Failure> {
+    let signal = if weakening.has("kill") { None } else { Some(Signal::KILL) };
+    set_parent_process_death_signal(signal).at(Step::WaitForGo)?;
     let mut peek = [0u8; 1];
     let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
     match rustix::net::recv(talk, &mut peek, flags) {

@@ -3,8 +3,8 @@
 //! Three things make that so. The sandbox itself dies with the supervisor (a parent-death signal), and its mounts and
 //! files with it, since they are in memory. The *janitor*, a small process forked before the sandbox, holds the read end
 //! of a pipe: when the supervisor is gone without having said goodbye, it removes the cgroups and the run's folder.
-//! Should the janitor be killed too, the next run's *sweep* finds what is left by its name, which tells the process that
-//! made it, and removes it.
+//! Should the janitor be killed too, the next run's janitor *sweeps*: it finds what is left by its name, which tells the
+//! process that made it, and removes it.
 
 use std::fs::File;
 use std::io;
@@ -69,7 +69,7 @@ fn pid_namespace() -> u64 {
 }
 
 /// Removes folders of runs whose makers are dead.
-pub fn sweep_folders(parent: &Path) {
+fn sweep_folders(parent: &Path) {
     let Ok(entries) = std::fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
         if entry.file_name().to_str().is_some_and(OwnerTag::is_stale) {
@@ -78,14 +78,17 @@ pub fn sweep_folders(parent: &Path) {
     }
 }
 
-/// What is to be removed if this process can't do it itself.
+/// What is to be removed if this process can't do it itself, and where others may have left something.
 #[derive(Debug, Default)]
 pub struct Leftovers {
     pub cgroup_folders: Vec<PathBuf>,
     pub run_folder: Option<PathBuf>,
+    /// Folders with the groups and the files of all runs, to be swept of those whose makers are dead.
+    pub cgroup_parents: Vec<PathBuf>,
+    pub run_parent: PathBuf,
 }
 
-/// The other process. Dropping this tells it that everything is in order.
+/// The other process. Dropping this tells it that everything is in order and waits for its end.
 #[derive(Debug)]
 pub struct Janitor {
     pid: Pid,
@@ -107,11 +110,18 @@ impl Janitor {
     }
 }
 
-impl Drop for Janitor {
-    fn drop(&mut self) {
+impl Janitor {
+    /// Says that nothing is left to remove. It can then go while this process still has other things to do.
+    pub fn dismiss(&mut self) {
         if let Some(pipe) = self.pipe.take() {
             let _ = rustix::io::write(&pipe, b"done");
         }
+    }
+}
+
+impl Drop for Janitor {
+    fn drop(&mut self) {
+        self.dismiss();
         while let Err(Errno::INTR) = rustix::process::waitpid(Some(self.pid), WaitOptions::empty()) {}
     }
 }
@@ -126,6 +136,9 @@ fn watch(reader: &OwnedFd, keep: &[i32], leftovers: &Leftovers) -> ! {
     }
     let _ = sys::ignore_polite_signals();
     let _ = rustix::thread::set_name(c"redoma-janitor");
+    // Here and not in the supervisor: it costs a run nothing.
+    cgroup::sweep(&leftovers.cgroup_parents);
+    sweep_folders(&leftovers.run_parent);
     let mut word = [0u8; 4];
     let said_goodbye = loop {
         match rustix::io::read(reader, &mut word) {

@@ -5,17 +5,18 @@
 //! visible without them. Everything is a mount of the sandbox's own user namespace, so the kernel drops the whole tree
 //! when the last process is gone.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
 };
 
 use crate::enter::{At, Failure};
-use crate::plan::{Plan, PlanError, TreeEntry, c_string};
+use crate::plan::{Plan, TreeEntry};
 use crate::step::Step;
 use crate::sys;
 
@@ -27,37 +28,40 @@ const READ_ONLY: MountAttrFlags = NOSUID_NODEV.union(MountAttrFlags::MOUNT_ATTR_
 ///
 /// Libraries read these to size their thread pools and caches. The rest tells about the host (its command line,
 /// modules, disks, interrupts, boot id) or can be written to, and is covered.
-const PROC_KEPT: [&str; 11] = [
-    "cpuinfo",
-    "filesystems",
-    "loadavg",
-    "meminfo",
-    "mounts",
-    "net",
-    "self",
-    "stat",
-    "thread-self",
-    "uptime",
-    "version",
+const PROC_KEPT: [&CStr; 11] = [
+    c"cpuinfo",
+    c"filesystems",
+    c"loadavg",
+    c"meminfo",
+    c"mounts",
+    c"net",
+    c"self",
+    c"stat",
+    c"thread-self",
+    c"uptime",
+    c"version",
 ];
 
-const DEVICES: [&CStr; 5] = [c"null", c"zero", c"full", c"random", c"urandom"];
+/// What the kernel gives to root only (mode 0400 or less). The sandbox's uid is never root's, so these are closed to it
+/// without a cover; each cover costs a mount.
+const PROC_FOR_ROOT: [&CStr; 11] = [
+    c"kcore",
+    c"kmsg",
+    c"kpagecgroup",
+    c"kpagecount",
+    c"kpageflags",
+    c"pagetypeinfo",
+    c"slabinfo",
+    c"sysrq-trigger",
+    c"timer_list",
+    c"vmallocinfo",
+    c"vmcore",
+];
 
-/// The entries of `/proc` that the sandbox's own `/proc` will have too and that are to be covered.
-pub(crate) fn proc_entries_to_cover() -> Result<Vec<(CString, bool)>, PlanError> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Ok(Vec::new()) };
-    let mut covers = Vec::with_capacity(64);
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let is_process = name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
-        let Ok(kind) = entry.file_type() else { continue };
-        if is_process || kind.is_symlink() || PROC_KEPT.iter().any(|kept| name == *kept) {
-            continue;
-        }
-        covers.push((c_string(name)?, kind.is_dir()));
-    }
-    Ok(covers)
-}
+/// A folder to cover others with; gone from the root once that is done.
+const EMPTY: &CStr = c".empty";
+
+const DEVICES: [&CStr; 5] = [c"null", c"zero", c"full", c"random", c"urandom"];
 
 /// Takes hold of the host's folders, read-only, while this process still has the supervisor's uid.
 pub(crate) fn open_sources(plan: &Plan) -> Result<(), Failure> {
@@ -90,18 +94,12 @@ pub(crate) fn build_root(plan: &Plan) -> Result<Root, Failure> {
     let options = [(c"size", c"4m"), (c"nr_inodes", c"4096"), (c"mode", c"0755")];
     let root = new_file_system(c"tmpfs", &options, NOSUID_NODEV).at(Step::BuildRoot)?;
     attach(&root, CWD, c"/").at(Step::BuildRoot)?;
-    for path in [c".redoma", c".redoma/in", c".redoma/scratch", c".redoma/empty", c"mnt", c"mnt/data", c"tmp"]
-    {
+    for path in [EMPTY, c"mnt", c"mnt/data", c"tmp", c"home", c"home/sandbox"] {
         make_folder(&root, path).at(Step::BuildRoot)?;
     }
-    for path in [c"home", c"home/sandbox", c"proc", c"dev", c"dev/shm", c"dev/pts"] {
+    for path in [c"proc", c"dev", c"dev/shm", c"dev/pts"] {
         make_folder(&root, path).at(Step::BuildRoot)?;
     }
-    let empty = detached_copy(root.as_fd(), c".redoma/empty").at(Step::BuildRoot)?;
-    let attributes = READ_ONLY | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    sys::add_mount_attributes(empty.as_fd(), attributes.bits().into(), false).at(Step::BuildRoot)?;
-    // From here on every copy of the empty folder is born read-only.
-    attach(&empty, &root, c".redoma/empty").at(Step::BuildRoot)?;
     for (index, entry) in plan.tree.iter().enumerate() {
         make_entry(&root, entry).at_entry(Step::BuildRoot, index)?;
     }
@@ -124,7 +122,7 @@ pub(crate) fn build_root(plan: &Plan) -> Result<Root, Failure> {
         forbid_namespaces(&proc).at(Step::ForbidNamespaces)?;
     }
     if !plan.weakening.has("mask_proc") {
-        cover_proc(plan, &root, &proc).at(Step::MaskProc)?;
+        cover_proc(&root, &proc).at(Step::MaskProc)?;
     }
     Ok(Root { root, scratch })
 }
@@ -145,10 +143,10 @@ pub(crate) fn change_root(plan: &Plan, built: Root) -> Result<OwnedFd, Failure> 
             c"/mnt/data",
             c"overlay",
             MountFlags::NOSUID | MountFlags::NODEV,
-            c"lowerdir=/.redoma/in,upperdir=/.redoma/scratch/data,workdir=/.redoma/scratch/work,userxattr",
+            // The lower layer is the inputs, already there; the overlay goes on top of them.
+            c"lowerdir=/mnt/data,upperdir=/tmp/data,workdir=/tmp/work,userxattr",
         )
         .at(Step::MountWorkspace)?;
-        rustix::mount::unmount(c"/.redoma/in", UnmountFlags::DETACH).at(Step::MountWorkspace)?;
     }
     let workspace = rustix::fs::openat(
         &scratch,
@@ -157,12 +155,9 @@ pub(crate) fn change_root(plan: &Plan, built: Root) -> Result<OwnedFd, Failure> 
         Mode::empty(),
     )
     .at(Step::OpenWorkspace)?;
-    for path in [c"/.redoma/scratch", c"/.redoma/empty"] {
-        rustix::mount::unmount(path, UnmountFlags::DETACH).at(Step::SealRoot)?;
-    }
-    for path in [c".redoma/in", c".redoma/scratch", c".redoma/empty", c".redoma"] {
-        rustix::fs::unlinkat(&root, path, AtFlags::REMOVEDIR).at(Step::SealRoot)?;
-    }
+    // The scratch as a whole disappears under its own part for /tmp.
+    attach_copy(scratch.as_fd(), c"tmp", root.as_fd(), c"tmp").at(Step::SealRoot)?;
+    rustix::fs::unlinkat(&root, EMPTY, AtFlags::REMOVEDIR).at(Step::SealRoot)?;
     if !plan.weakening.has("read_only") {
         sys::add_mount_attributes(root.as_fd(), MountAttrFlags::MOUNT_ATTR_RDONLY.bits().into(), false)
             .at(Step::SealRoot)?;
@@ -249,7 +244,9 @@ fn mount_scratch(plan: &Plan, root: &OwnedFd) -> Result<OwnedFd, Errno> {
         (c"mode", c"0755"),
     ];
     let scratch = new_file_system(c"tmpfs", &options, NOSUID_NODEV)?;
-    attach(&scratch, root, c".redoma/scratch")?;
+    // Copies can only be taken of what is attached. It is not taken off again, but covered: taking a mount off waits
+    // for an RCU grace period.
+    attach(&scratch, root, c"tmp")?;
     for folder in [c"data", c"tmp", c"home", c"shm", c"work"] {
         make_folder(&scratch, folder)?;
     }
@@ -260,7 +257,7 @@ fn mount_scratch(plan: &Plan, root: &OwnedFd) -> Result<OwnedFd, Errno> {
     if plan.workspace.inputs.is_none() {
         attach_copy(scratch.as_fd(), c"data", root.as_fd(), c"mnt/data")?;
     }
-    for (folder, target) in [(c"tmp", c"tmp"), (c"home", c"home/sandbox"), (c"shm", c"dev/shm")] {
+    for (folder, target) in [(c"home", c"home/sandbox"), (c"shm", c"dev/shm")] {
         attach_copy(scratch.as_fd(), folder, root.as_fd(), target)?;
     }
     Ok(scratch)
@@ -313,13 +310,34 @@ fn forbid_namespaces(proc: &OwnedFd) -> Result<(), Errno> {
     Ok(())
 }
 
-fn cover_proc(plan: &Plan, root: &OwnedFd, proc: &OwnedFd) -> Result<(), Errno> {
-    for (name, is_folder) in &plan.proc_covers {
-        let source = if *is_folder { c".redoma/empty" } else { c"dev/null" };
-        match attach_copy(root.as_fd(), source, proc.as_fd(), name) {
-            Err(Errno::NOENT) => {} // gone since the plan was made, or only in the host's own namespace
-            other => other?,
+/// Covers what the new `/proc` has beyond the processes and [`PROC_KEPT`], whatever this kernel calls it.
+fn cover_proc(root: &OwnedFd, proc: &OwnedFd) -> Result<(), Errno> {
+    // A second descriptor: reading a folder moves the position of the one that is read.
+    let folder =
+        rustix::fs::openat(proc, c".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let mut entries = RawDir::new(folder, &mut buffer);
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name();
+        let is_process = name.to_bytes().iter().all(u8::is_ascii_digit);
+        let is_listed = |list: &[&CStr]| list.contains(&name);
+        if is_process || is_listed(&[c".", c".."]) || is_listed(&PROC_KEPT) || is_listed(&PROC_FOR_ROOT) {
+            continue;
+        }
+        match entry.file_type() {
+            FileType::Symlink => {}
+            FileType::Directory => cover_folder(root, proc.as_fd(), name)?,
+            _ => attach_copy(root.as_fd(), c"dev/null", proc.as_fd(), name)?,
         }
     }
     Ok(())
+}
+
+/// Puts an empty read-only folder over one that is there.
+fn cover_folder(root: &OwnedFd, folder: BorrowedFd<'_>, path: &CStr) -> Result<(), Errno> {
+    let empty = detached_copy(root.as_fd(), EMPTY)?;
+    let attributes = READ_ONLY | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    sys::add_mount_attributes(empty.as_fd(), attributes.bits().into(), false)?;
+    attach(empty, folder, path)
 }

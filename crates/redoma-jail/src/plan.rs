@@ -180,8 +180,6 @@ pub struct Plan {
     pub seccomp: Filter,
     pub(crate) cgroup_namespace: bool,
     pub(crate) time_namespace: bool,
-    /// Entries of `/proc` to cover: name, and whether it is a folder.
-    pub(crate) proc_covers: Vec<(CString, bool)>,
     pub weakening: Weakening,
 }
 
@@ -213,14 +211,13 @@ impl Plan {
             seccomp: Filter::for_code(),
             cgroup_namespace: layers.contains(&Layer::CgroupNamespace),
             time_namespace: layers.contains(&Layer::TimeNamespace),
-            proc_covers: crate::mounts::proc_entries_to_cover()?,
             weakening,
         })
     }
 
     /// Puts a host folder under the workspace.
     pub fn set_inputs(&mut self, folder: &Path) -> Result<(), PlanError> {
-        self.workspace.inputs = Some(TreeEntry::bind_folder(folder, ".redoma/in")?);
+        self.workspace.inputs = Some(TreeEntry::bind_folder(folder, "mnt/data")?);
         Ok(())
     }
 

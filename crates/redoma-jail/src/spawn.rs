@@ -16,7 +16,7 @@ use crate::cgroup::{Entry, Group};
 use crate::enter::{self, Failure, Prepared};
 use crate::plan::{Ids, Plan};
 use crate::step::{JailError, Step};
-use crate::sys::{self, Cloned, StringPointers};
+use crate::sys::{self, Cloned, Stack, StringPointers};
 
 /// The three descriptors that the program gets.
 #[derive(Debug, Clone, Copy)]
@@ -152,6 +152,7 @@ impl Sandbox {
             talk: inner_talk.as_raw_fd(),
             keep: Prepared::keep_list(stdio, &inner_talk, tasks),
             tasks,
+            stack: Stack::new(),
         };
         let fail = |step, errno, detail: &str| JailError::Step { step, errno, detail: detail.to_owned() };
         let cloned = sys::clone_into(enter::namespaces(plan), cgroup);
@@ -207,9 +208,22 @@ impl Sandbox {
         })
     }
 
-    /// In the attack suite's own build: lets the sandbox outlive its supervisor, to see that this would be noticed.
-    pub fn abandon(&mut self) {
+    /// In the attack suite's own build: does not kill what the program left running, to see that this would be noticed.
+    /// Whether anything was left.
+    pub fn abandon(&mut self) -> bool {
+        for _ in 0..50 {
+            let ended = rustix::process::waitid(
+                WaitId::PidFd(self.pidfd.as_fd()),
+                WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
+            );
+            if matches!(ended, Ok(Some(_))) {
+                self.reaped = true;
+                return false;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
         self.reaped = true;
+        true
     }
 
     /// Kills everything inside and waits until it is gone: the kernel ends a PID namespace with its init, and reports

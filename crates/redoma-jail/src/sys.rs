@@ -71,6 +71,47 @@ pub(crate) fn fork() -> Result<Option<Pid>, Errno> {
     Ok(Pid::from_raw(pid as i32))
 }
 
+/// A stack for [`spawn_borrowing`], in memory that is touched only as far as it is used.
+#[derive(Debug)]
+pub(crate) struct Stack(std::cell::UnsafeCell<Vec<u8>>);
+
+impl Stack {
+    const SIZE: usize = 256 << 10;
+
+    pub(crate) fn new() -> Self {
+        Self(std::cell::UnsafeCell::new(vec![0; Self::SIZE]))
+    }
+
+    /// One past its end, aligned as calls need it: stacks grow down.
+    fn top(&self) -> *mut c_void {
+        let base = self.0.get();
+        // SAFETY: nobody else borrows the vector, which is never resized; the result stays within or one past it.
+        let end = unsafe { (*base).as_mut_ptr().add(Self::SIZE) };
+        end.wrapping_sub(end as usize % 16).cast()
+    }
+}
+
+/// Starts a process that shares this one's memory until it execs or exits, while this one waits: `vfork`, on a stack of
+/// its own. Nothing is copied, and what `run` writes to `argument` can be read afterwards.
+pub(crate) fn spawn_borrowing<T>(
+    stack: &Stack,
+    run: extern "C" fn(*mut c_void) -> c_int,
+    argument: &mut T,
+) -> Result<Pid, Errno> {
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: the stack is used by the child alone and large enough for it; this process is suspended meanwhile, so the
+    // borrow of `argument` is not aliased; `run` takes a pointer to a `T`, as its callers in this crate see to, and ends
+    // in exec or exit.
+    let pid = unsafe { libc::clone(run, stack.top(), flags, ptr::from_mut(argument).cast()) };
+    Pid::from_raw(checked(c_long::from(pid))? as i32).ok_or(Errno::CHILD)
+}
+
+/// The argument of a function started by [`spawn_borrowing`], by the type that it was given with.
+pub(crate) fn borrowed_argument<'a, T>(argument: *mut c_void) -> &'a mut T {
+    // SAFETY: only called in such a function, on the pointer that it got, with the type that its starter used.
+    unsafe { &mut *argument.cast() }
+}
+
 /// Moves this process into new namespaces.
 pub(crate) fn unshare(namespaces: c_int) -> Result<(), Errno> {
     // SAFETY: the callers have one thread and pass namespace flags only, which share no memory or descriptors away.
@@ -149,6 +190,14 @@ pub(crate) fn close_all_but(keep: &[RawFd]) -> Result<(), Errno> {
         first = first.max(fd + 1);
     }
     close_range(first, u32::MAX)
+}
+
+/// Marks every descriptor from 3 up to be closed by the next exec.
+pub(crate) fn close_all_on_exec() -> Result<(), Errno> {
+    const CLOSE_RANGE_CLOEXEC: u32 = 4;
+    // SAFETY: sets a flag on descriptors, closes none.
+    checked(unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, CLOSE_RANGE_CLOEXEC) })?;
+    Ok(())
 }
 
 fn close_range(first: u32, last: u32) -> Result<(), Errno> {

@@ -21,7 +21,8 @@ pub enum Layer {
     Cgroup,
     /// The swap part of the memory limit; only needed where the host has swap.
     Swap,
-    /// Throttled reads from the disk under the runtime. Writes never reach a disk: the workspace is in memory.
+    /// Throttled reads from the disk under the runtime, where a limit asks for it and the device can be throttled. Writes
+    /// never reach a disk: the workspace is in memory.
     Io,
     Rlimits,
     Capabilities,

@@ -79,8 +79,8 @@ pub struct Limits {
     pub output: ByteSize,
     /// Open files per process.
     pub nofile: u64,
-    /// Bytes per second read from the disk under the runtime.
-    pub io: ByteSize,
+    /// Bytes per second read from the disk under the runtime; unlimited where nothing is said.
+    pub io: Option<ByteSize>,
 }
 
 impl Default for Limits {
@@ -96,7 +96,7 @@ impl Default for Limits {
             files: 10_000,
             output: ByteSize::mib(1),
             nofile: 1024,
-            io: ByteSize::gib(1),
+            io: None,
         }
     }
 }
@@ -137,7 +137,10 @@ impl Limits {
             files: within(L::Files, patch.files, self.files, 16, 100_000_000)?,
             output: within(L::Output, patch.output, self.output, ByteSize(16), ByteSize::gib(1))?,
             nofile: within(L::Nofile, patch.nofile, self.nofile, 16, 1_048_576)?,
-            io: within(L::Io, patch.io, self.io, ByteSize::kib(64), ByteSize::gib(1024))?,
+            io: match patch.io.or(self.io) {
+                Some(io) => Some(within(L::Io, None, io, ByteSize::kib(64), ByteSize::gib(1024))?),
+                None => None,
+            },
         })
     }
 }

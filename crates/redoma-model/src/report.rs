@@ -88,5 +88,7 @@ pub struct RunReport {
     pub usage: Usage,
     pub files: Vec<HarvestedFile>,
     pub skipped_files: Vec<SkippedFile>,
+    /// How many more of either there are, whose names would have made this report too long.
+    pub unlisted_files: u64,
     pub isolation: IsolationReport,
 }

@@ -36,6 +36,7 @@ use oxc_ast::ast::{Program, Statement};
 use oxc_codegen::{Codegen, CodegenOptions, CommentOptions};
 use oxc_diagnostics::OxcDiagnostic;
 use oxc_sourcemap::{SourceMap, Token};
+use oxc_span::Span;
 use oxc_transformer::{HelperLoaderMode, JsxRuntime, TransformOptions, Transformer};
 
 use prelude::Prelude;
@@ -233,7 +234,7 @@ fn source_map_url(file_name: &str) -> String {
 }
 
 /// What is wrong with a place in the source that oxc itself has nothing against.
-fn unsupported(message: &'static str, help: &'static str, span: oxc_span::Span) -> OxcDiagnostic {
+fn unsupported(message: &'static str, help: &'static str, span: Span) -> OxcDiagnostic {
     OxcDiagnostic::error(message).with_help(help).with_label(span)
 }
 

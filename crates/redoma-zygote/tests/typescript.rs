@@ -626,8 +626,12 @@ fn the_error_is_the_one_that_the_writer_made() {
         ("import 'x';\nlet y = await;", "main.ts:2:14: Unexpected token"),
         ("function f() { await g(); }", "main.ts:1:16: `await` is only allowed within async functions"),
         (
+            "{ export default 1; }",
+            "main.ts:1:3: `import` and `export` statements can only stand at the top level",
+        ),
+        (
             "function f() {\n  import fs from 'fs';\n}",
-            "main.ts:2:3: An `import` statement can only stand at the top level",
+            "main.ts:2:3: `import` and `export` statements can only stand at the top level",
         ),
     ] {
         let errors = errors_of(source);

@@ -1,6 +1,6 @@
 //! `redoma run`: one isolated run, no server.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -27,6 +27,8 @@ pub fn run(global: &Global, mut arguments: Box<RunArguments>) -> anyhow::Result<
         profile.runtime = runtime;
     }
     let languages = Languages::built_in();
+    // A program that comes from standard input leaves nothing of it for itself.
+    let stdin_is_taken = arguments.code.is_none() && arguments.file.as_deref() == Some(OsStr::new("-"));
     let (language, source, arguments_left) = program(&languages, &mut arguments)?;
     let inputs = arguments.inputs.iter().cloned().map(Input::new).collect::<Result<Vec<_>, _>>()?;
     if let Some(out) = &arguments.out
@@ -44,7 +46,7 @@ pub fn run(global: &Global, mut arguments: Box<RunArguments>) -> anyhow::Result<
     let limits = profile.limits.clone();
     let request = RunRequest {
         language,
-        stdin: stdin(&arguments),
+        stdin: if stdin_is_taken { Stdin::Empty } else { stdin() },
         source,
         arguments: arguments_left,
         inputs,
@@ -88,8 +90,6 @@ fn program<'a>(
         (None, Some(file)) if file == "-" => {
             let language = by_flag.map_or_else(|| languages.by_name("py"), Ok)?;
             let code = read_source(std::io::stdin().lock(), "standard input")?;
-            // Nothing of standard input is left for the program itself.
-            arguments.code = Some(String::new());
             (language, Source { code, name: None })
         }
         (None, Some(file)) => {
@@ -122,10 +122,10 @@ fn read_source(reader: impl Read, shown: &str) -> anyhow::Result<Vec<u8>> {
     Ok(code)
 }
 
-/// Our own standard input, unless a person sits at it or the program came from there.
-fn stdin(arguments: &RunArguments) -> Stdin {
+/// Our own standard input, unless a person sits at it.
+fn stdin() -> Stdin {
     let stdin = std::io::stdin();
-    if arguments.code.is_some() || stdin.is_terminal() {
+    if stdin.is_terminal() {
         return Stdin::Empty;
     }
     match rustix::io::fcntl_dupfd_cloexec(&stdin, 3) {
@@ -203,7 +203,7 @@ fn describe(limit: LimitName, limits: &Limits) -> String {
         LimitName::Files => format!("limit of {} files", limits.files),
         LimitName::Output => format!("output limit of {}", limits.output),
         LimitName::Nofile => format!("limit of {} open files", limits.nofile),
-        LimitName::Io => format!("disk read limit of {}/s", limits.io),
+        LimitName::Io => format!("disk read limit of {}/s", limits.io.unwrap_or(ByteSize(0))),
     }
 }
 

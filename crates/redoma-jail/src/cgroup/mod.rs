@@ -68,14 +68,15 @@ pub struct GroupLimits {
 }
 
 impl GroupLimits {
-    pub fn from_limits(limits: &Limits, device: Option<String>) -> Self {
+    /// `device`: the disk to throttle, asked for only where there is a limit on reads.
+    pub fn from_limits(limits: &Limits, device: impl FnOnce() -> Option<String>) -> Self {
         Self {
             memory: limits.memory.0,
             swap: limits.swap.0,
             // The sandbox's init is in the group, and is not the code's to pay for.
             pids: limits.pids + 1,
             cpu_thousandths: u64::from(limits.cpus.0),
-            read: device.map(|device| (device, limits.io.0)),
+            read: limits.io.and_then(|bytes| Some((device()?, bytes.0))),
         }
     }
 }
@@ -110,8 +111,6 @@ pub trait Group: Debug {
     /// Processes and threads at this moment, the sandbox's init among them.
     fn pids_current(&self) -> Option<u64>;
     fn usage(&self) -> GroupUsage;
-    /// Every folder of this group, for whoever cleans up should this process be killed.
-    fn folders(&self) -> Vec<PathBuf>;
     fn version(&self) -> u8;
     /// Which of the layers that may be missing this group provides.
     fn layers(&self) -> Vec<Layer>;
@@ -162,19 +161,28 @@ impl Hierarchy {
         }
     }
 
-    /// Removes groups whose makers are dead: both the supervisor and its janitor were killed.
-    pub fn sweep(&self) {
-        let parents = match self {
+    /// Every folder that a group of this name has or could have, for whoever cleans up should this process be killed.
+    pub fn folders(&self, name: &str) -> Vec<PathBuf> {
+        self.parents().into_iter().map(|parent| parent.join(name)).collect()
+    }
+
+    /// The folders in which groups are made.
+    pub fn parents(&self) -> Vec<PathBuf> {
+        match self {
             Self::V1(hierarchy) => hierarchy.parents(),
             Self::V2(hierarchy) => hierarchy.parents(),
-        };
-        for parent in parents {
-            let Ok(entries) = fs::read_dir(parent) else { continue };
-            for entry in entries.flatten() {
-                let name = entry.file_name();
-                if name.to_str().is_some_and(OwnerTag::is_stale) {
-                    remove_folder(&entry.path(), Duration::from_millis(100));
-                }
+        }
+    }
+}
+
+/// Removes groups in these folders whose makers are dead: both the supervisor and its janitor were killed.
+pub(crate) fn sweep(parents: &[PathBuf]) {
+    for parent in parents {
+        let Ok(entries) = fs::read_dir(parent) else { continue };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            if name.to_str().is_some_and(OwnerTag::is_stale) {
+                remove_folder(&entry.path(), Duration::from_millis(100));
             }
         }
     }

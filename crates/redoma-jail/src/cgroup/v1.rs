@@ -76,6 +76,11 @@ impl Hierarchy {
             write(&both, &limits.memory.saturating_add(limits.swap).to_string())?;
             group.swap_is_limited = true;
         }
+        // Version 1 counts buffers of TCP and UDP sockets apart, and only if they have a limit.
+        let sockets = group.memory.join("memory.kmem.tcp.limit_in_bytes");
+        if sockets.exists() {
+            write(&sockets, &(limits.memory / 8).max(1 << 20).to_string())?;
+        }
         write(&group.pids.join("pids.max"), &limits.pids.to_string())?;
         write(&group.cpu.join("cpu.cfs_period_us"), "100000")?;
         // A tenth of a second times thousandths of a core, at least what the kernel takes.
@@ -160,6 +165,15 @@ pub(super) struct V1Group {
 }
 
 impl V1Group {
+    fn folders(&self) -> Vec<PathBuf> {
+        let mut folders =
+            vec![self.memory.clone(), self.pids.clone(), self.cpu.clone(), self.cpuacct.clone()];
+        folders.extend(self.blkio.clone());
+        folders.sort();
+        folders.dedup();
+        folders
+    }
+
     /// Throttles reads where the device can be: not every block device takes it, and then the layer is reported missing.
     fn limit_reads(&mut self, folder: PathBuf, device: &str, bytes: u64) {
         if make(&folder).is_err() {
@@ -198,15 +212,6 @@ impl Group for V1Group {
             pids_peak: read_number(&self.pids.join("pids.peak")),
             forks_refused: read_keyed(&self.pids.join("pids.events"), "max ").unwrap_or(0),
         }
-    }
-
-    fn folders(&self) -> Vec<PathBuf> {
-        let mut folders =
-            vec![self.memory.clone(), self.pids.clone(), self.cpu.clone(), self.cpuacct.clone()];
-        folders.extend(self.blkio.clone());
-        folders.sort();
-        folders.dedup();
-        folders
     }
 
     fn version(&self) -> u8 {

@@ -167,10 +167,6 @@ impl Group for V2Group {
         }
     }
 
-    fn folders(&self) -> Vec<PathBuf> {
-        vec![self.folder.clone()]
-    }
-
     fn version(&self) -> u8 {
         2
     }

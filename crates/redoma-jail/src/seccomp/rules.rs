@@ -23,10 +23,19 @@ impl Refusal {
     pub(super) const FORBIDDEN: Self = Self::Errno(libc::EPERM);
 }
 
-/// Holds if the argument's low 32 bits, masked, are one of the values.
+/// Which half of a 64-bit argument is looked at. Most parameters are `int`s, of which the kernel itself reads no more
+/// than the low half; for a pointer both matter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Half {
+    Low,
+    High,
+}
+
+/// Holds if the argument's half, masked, is one of the values.
 #[derive(Debug, Clone, Copy)]
 pub struct Condition {
     pub(super) argument: u8,
+    pub(super) half: Half,
     pub(super) mask: u32,
     pub(super) one_of: &'static [u32],
 }
@@ -53,7 +62,7 @@ macro_rules! calls {
 
 /// Memory, threads, time, signals: every process from its first instruction on.
 const RUNNING: &[Named] = calls!(
-    SYS_brk SYS_mmap SYS_munmap SYS_mprotect SYS_mremap SYS_madvise SYS_mincore SYS_msync SYS_mlock SYS_mlock2
+    SYS_brk SYS_munmap SYS_mprotect SYS_mremap SYS_madvise SYS_mincore SYS_msync SYS_mlock SYS_mlock2
     SYS_munlock SYS_mlockall SYS_munlockall SYS_membarrier SYS_pkey_alloc SYS_pkey_free SYS_pkey_mprotect
     SYS_futex SYS_futex_waitv SYS_set_robust_list SYS_get_robust_list SYS_rseq SYS_set_tid_address
     SYS_rt_sigaction SYS_rt_sigprocmask SYS_rt_sigreturn SYS_rt_sigpending SYS_rt_sigsuspend SYS_rt_sigtimedwait
@@ -64,7 +73,7 @@ const RUNNING: &[Named] = calls!(
     SYS_getrandom SYS_sched_yield SYS_sched_getaffinity SYS_sched_setaffinity SYS_sched_getparam
     SYS_sched_setparam SYS_sched_getscheduler SYS_sched_setscheduler SYS_sched_get_priority_max
     SYS_sched_get_priority_min SYS_sched_rr_get_interval SYS_sched_getattr SYS_sched_setattr SYS_getpriority
-    SYS_setpriority SYS_getcpu SYS_get_mempolicy SYS_getrlimit SYS_prlimit64 SYS_setrlimit SYS_getrusage
+    SYS_setpriority SYS_getcpu SYS_get_mempolicy SYS_getrlimit SYS_getrusage
     SYS_sysinfo SYS_uname
 );
 
@@ -77,20 +86,24 @@ const PROCESSES: &[Named] = calls!(
     SYS_setgroups SYS_capget SYS_capset
 );
 
+/// Landlock only ever takes rights away; the sandbox's own process goes under it behind this filter.
+const LANDLOCK: &[Named] = calls!(
+    SYS_landlock_create_ruleset SYS_landlock_add_rule SYS_landlock_restrict_self
+);
+
 /// Files and folders: what may be reached is the mounts' and Landlock's business, not this list's.
 const FILES: &[Named] = calls!(
     SYS_read SYS_write SYS_readv SYS_writev SYS_pread64 SYS_pwrite64 SYS_preadv SYS_pwritev SYS_preadv2
-    SYS_pwritev2 SYS_lseek SYS_openat SYS_openat2 SYS_close SYS_close_range SYS_fcntl SYS_dup SYS_dup3 SYS_flock
+    SYS_pwritev2 SYS_lseek SYS_openat SYS_openat2 SYS_close SYS_close_range SYS_dup SYS_dup3 SYS_flock
     SYS_fstat SYS_newfstatat SYS_statx SYS_statfs SYS_fstatfs SYS_faccessat SYS_faccessat2 SYS_readlinkat
     SYS_getdents64 SYS_getcwd SYS_chdir SYS_fchdir SYS_umask
     SYS_mkdirat SYS_unlinkat SYS_renameat SYS_renameat2 SYS_linkat SYS_symlinkat
     SYS_fchmod SYS_fchmodat SYS_fchown SYS_fchownat SYS_utimensat
     SYS_truncate SYS_ftruncate SYS_fallocate SYS_fadvise64 SYS_readahead
-    SYS_fsync SYS_fdatasync SYS_sync_file_range SYS_syncfs
+    SYS_fsync SYS_fdatasync SYS_sync_file_range
     SYS_sendfile SYS_copy_file_range SYS_splice SYS_tee
     SYS_getxattr SYS_lgetxattr SYS_fgetxattr SYS_listxattr SYS_llistxattr SYS_flistxattr
-    SYS_setxattr SYS_lsetxattr SYS_fsetxattr SYS_removexattr SYS_lremovexattr SYS_fremovexattr
-    SYS_inotify_init1 SYS_inotify_add_watch SYS_inotify_rm_watch SYS_memfd_create
+    SYS_removexattr SYS_lremovexattr SYS_fremovexattr
 );
 
 /// Waiting and talking between the sandbox's own processes. `socket` and `socketpair` have rules of their own.
@@ -99,7 +112,7 @@ const WAITING: &[Named] = calls!(
     SYS_ppoll SYS_pselect6
     SYS_bind SYS_listen SYS_accept SYS_accept4 SYS_connect SYS_getsockname SYS_getpeername SYS_setsockopt
     SYS_getsockopt SYS_sendto SYS_recvfrom SYS_sendmsg SYS_recvmsg SYS_sendmmsg SYS_recvmmsg SYS_shutdown
-    SYS_semget SYS_semop SYS_semctl SYS_semtimedop SYS_shmget SYS_shmat SYS_shmdt SYS_shmctl
+    SYS_semget SYS_semop SYS_semctl SYS_semtimedop SYS_shmat SYS_shmdt SYS_shmctl
     SYS_msgget SYS_msgsnd SYS_msgrcv SYS_msgctl
     SYS_mq_open SYS_mq_unlink SYS_mq_timedsend SYS_mq_timedreceive SYS_mq_notify SYS_mq_getsetattr
 );
@@ -110,7 +123,7 @@ const OLD_NAMES: &[Named] = calls!(
     SYS_open SYS_creat SYS_stat SYS_lstat SYS_access SYS_readlink SYS_getdents SYS_mkdir SYS_rmdir SYS_unlink
     SYS_rename SYS_link SYS_symlink SYS_chmod SYS_chown SYS_lchown SYS_utime SYS_utimes SYS_futimesat
     SYS_pipe SYS_dup2 SYS_poll SYS_select SYS_epoll_create SYS_epoll_wait SYS_eventfd SYS_signalfd
-    SYS_inotify_init SYS_fork SYS_vfork SYS_getpgrp SYS_pause SYS_alarm SYS_time
+    SYS_fork SYS_vfork SYS_getpgrp SYS_pause SYS_alarm SYS_time
 );
 #[cfg(not(target_arch = "x86_64"))]
 const OLD_NAMES: &[Named] = &[];
@@ -131,13 +144,21 @@ const REFUSED_PEEKING: &[Named] = calls!(
 const REFUSED_BY_HANDLE: &[Named] = calls!(
     SYS_open_by_handle_at SYS_name_to_handle_at SYS_fanotify_init SYS_fanotify_mark
 );
+/// Watching files: the runtime's files are the host's, so a watch would tell which programs the host and other sandboxes
+/// start; and the number of watchers is counted against whoever runs Redoma. Programs fall back to polling.
+const REFUSED_WATCHES: &[Named] = calls!(SYS_inotify_init1 SYS_inotify_add_watch SYS_inotify_rm_watch);
+#[cfg(target_arch = "x86_64")]
+const REFUSED_OLD_WATCHES: &[Named] = calls!(SYS_inotify_init);
+#[cfg(not(target_arch = "x86_64"))]
+const REFUSED_OLD_WATCHES: &[Named] = &[];
+/// Extended attributes: they would not count against the disk limit.
+const REFUSED_ATTRIBUTES: &[Named] = calls!(SYS_setxattr SYS_lsetxattr SYS_fsetxattr);
 /// Large kernel interfaces with a history of holes, of no use to the code that runs here.
 const REFUSED_SURFACE: &[Named] = calls!(
     SYS_bpf SYS_perf_event_open SYS_userfaultfd SYS_io_uring_setup SYS_io_uring_enter SYS_io_uring_register
     SYS_io_setup SYS_io_submit SYS_io_getevents SYS_io_cancel SYS_io_destroy SYS_vmsplice SYS_remap_file_pages
     SYS_add_key SYS_request_key SYS_keyctl SYS_seccomp SYS_memfd_secret
     SYS_mbind SYS_set_mempolicy SYS_migrate_pages SYS_move_pages
-    SYS_landlock_create_ruleset SYS_landlock_add_rule SYS_landlock_restrict_self
     SYS_lookup_dcookie SYS_ioprio_set
 );
 /// The machine as a whole.
@@ -161,14 +182,59 @@ const NAMESPACE_FLAGS: u32 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWNET) as u32;
 
 const fn when(argument: u8, one_of: &'static [u32]) -> Condition {
-    Condition { argument, mask: u32::MAX, one_of }
+    Condition { argument, half: Half::Low, mask: u32::MAX, one_of }
+}
+const fn when_high(argument: u8, one_of: &'static [u32]) -> Condition {
+    Condition { argument, half: Half::High, mask: u32::MAX, one_of }
 }
 const fn when_masked(argument: u8, mask: u32, one_of: &'static [u32]) -> Condition {
-    Condition { argument, mask, one_of }
+    Condition { argument, half: Half::Low, mask, one_of }
 }
 
 /// `clone`: threads and processes, but no namespaces.
 const CLONE: &[&[Condition]] = &[&[when_masked(0, NAMESPACE_FLAGS, &[0])]];
+
+/// Huge pages come from a pool of the host's that the memory limit does not count.
+const NO_HUGE_MMAP: &[&[Condition]] = &[&[when_masked(3, libc::MAP_HUGETLB as u32, &[0])]];
+const NO_HUGE_SHM: &[&[Condition]] = &[&[when_masked(2, libc::SHM_HUGETLB as u32, &[0])]];
+const NO_HUGE_MEMFD: &[&[Condition]] = &[&[when_masked(1, libc::MFD_HUGETLB, &[0])]];
+
+/// Not `F_NOTIFY` (see the watches above) and not leases, which make others wait for a file.
+const FCNTLS: &[Condition] = &[when(
+    1,
+    &[
+        libc::F_DUPFD as u32,
+        libc::F_GETFD as u32,
+        libc::F_SETFD as u32,
+        libc::F_GETFL as u32,
+        libc::F_SETFL as u32,
+        libc::F_GETLK as u32,
+        libc::F_SETLK as u32,
+        libc::F_SETLKW as u32,
+        libc::F_SETOWN as u32,
+        libc::F_GETOWN as u32,
+        10, // F_SETSIG
+        11, // F_GETSIG
+        15, // F_SETOWN_EX
+        16, // F_GETOWN_EX
+        libc::F_OFD_GETLK as u32,
+        libc::F_OFD_SETLK as u32,
+        libc::F_OFD_SETLKW as u32,
+        libc::F_DUPFD_CLOEXEC as u32,
+        libc::F_SETPIPE_SZ as u32,
+        libc::F_GETPIPE_SZ as u32,
+        libc::F_ADD_SEALS as u32,
+        libc::F_GET_SEALS as u32,
+    ],
+)];
+
+/// Every resource but the core file's size: at 1 no dump is made, while at 0 a host's dump handler would still be
+/// started, as root, for every crash in here.
+const RESOURCES: &[u32] = &[0, 1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+/// One's own limits, or only asking.
+const PRLIMIT: &[&[Condition]] =
+    &[&[when(0, &[0]), when(1, RESOURCES)], &[when(2, &[0]), when_high(2, &[0])]];
+const SETRLIMIT: &[&[Condition]] = &[&[when(0, RESOURCES)]];
 
 /// The type of a socket without its flags.
 const SOCKET_TYPE: u32 = 0xf;
@@ -263,7 +329,7 @@ pub fn rules() -> Vec<Rule> {
     let mut add = |calls: &[Named], refusal: Option<Refusal>| {
         rules.extend(calls.iter().map(|&(name, number)| rule(name, number, &[], refusal)));
     };
-    for allowed in [RUNNING, PROCESSES, FILES, WAITING, OLD_NAMES] {
+    for allowed in [RUNNING, PROCESSES, LANDLOCK, FILES, WAITING, OLD_NAMES] {
         add(allowed, None);
     }
     for refused in [
@@ -279,10 +345,25 @@ pub fn rules() -> Vec<Rule> {
     }
     // Its flags are in memory, where a filter can't look; on ENOSYS glibc goes back to `clone`.
     add(calls!(SYS_clone3), Some(Refusal::Errno(libc::ENOSYS)));
-    // Would write back every file system of the host: told that it is done.
-    add(calls!(SYS_sync), Some(Refusal::Errno(0)));
+    // Would write back the host's file systems: told that it is done.
+    add(calls!(SYS_sync SYS_syncfs), Some(Refusal::Errno(0)));
+    for watches in [REFUSED_WATCHES, REFUSED_OLD_WATCHES] {
+        add(watches, Some(Refusal::Errno(libc::ENOSYS)));
+    }
+    add(REFUSED_ATTRIBUTES, Some(Refusal::Errno(libc::EOPNOTSUPP)));
     let forbidden = Some(Refusal::FORBIDDEN);
     rules.push(rule("SYS_clone", libc::SYS_clone, CLONE, forbidden));
+    rules.push(rule("SYS_mmap", libc::SYS_mmap, NO_HUGE_MMAP, Some(Refusal::Errno(libc::ENOMEM))));
+    rules.push(rule("SYS_shmget", libc::SYS_shmget, NO_HUGE_SHM, Some(Refusal::Errno(libc::ENOMEM))));
+    rules.push(rule(
+        "SYS_memfd_create",
+        libc::SYS_memfd_create,
+        NO_HUGE_MEMFD,
+        Some(Refusal::Errno(libc::EINVAL)),
+    ));
+    rules.push(rule("SYS_fcntl", libc::SYS_fcntl, &[FCNTLS], Some(Refusal::Errno(libc::EINVAL))));
+    rules.push(rule("SYS_prlimit64", libc::SYS_prlimit64, PRLIMIT, forbidden));
+    rules.push(rule("SYS_setrlimit", libc::SYS_setrlimit, SETRLIMIT, forbidden));
     rules.push(rule("SYS_socket", libc::SYS_socket, &[UNIX_SOCKET, INET_SOCKET], forbidden));
     rules.push(rule("SYS_socketpair", libc::SYS_socketpair, &[UNIX_SOCKET], forbidden));
     rules.push(rule("SYS_ioctl", libc::SYS_ioctl, &[IOCTLS], Some(Refusal::Errno(libc::ENOTTY))));

@@ -11,14 +11,14 @@ use oxc_ast::ast::{
     ArrowFunctionExpression, AwaitExpression, Declaration, Decorator, ExportAllDeclaration,
     ExportDeclaration, ExportDefaultDeclaration, ExportDefaultDeclarationKind, ExportFromDeclaration,
     ExportNamedDeclaration, ForOfStatement, Function, IdentifierReference, ImportDeclaration,
-    ImportDeclarationSpecifier, ImportMeta, ImportOrExportKind, Program, Statement,
-    TSExternalModuleDeclaration, TSGlobalDeclaration, TSNamespaceDeclaration, VariableDeclaration,
+    ImportDeclarationSpecifier, ImportMeta, Program, TSExternalModuleDeclaration, TSGlobalDeclaration,
+    TSNamespaceDeclaration, VariableDeclaration,
 };
 use oxc_ast_visit::{Visit, walk};
 use oxc_diagnostics::{LabeledSpan, OxcDiagnostic, Severity};
 use oxc_parser::{ParseOptions, Parser};
 use oxc_semantic::{ScopeFlags, Scoping, SemanticBuilder, SymbolFlags};
-use oxc_span::SourceType;
+use oxc_span::{GetSpan, SourceType, Span};
 
 use super::{ModuleKind, prelude::COMMONJS_NAMES, unsupported};
 
@@ -149,18 +149,6 @@ impl<'a> Parsed<'a> {
     }
 }
 
-fn imports_only_types(import: &ImportDeclaration<'_>) -> bool {
-    let names_a_type = |specifier: &ImportDeclarationSpecifier<'_>| {
-        matches!(specifier, ImportDeclarationSpecifier::ImportSpecifier(named)
-            if named.import_kind == ImportOrExportKind::Type)
-    };
-    import.import_kind == ImportOrExportKind::Type
-        || import
-            .specifiers
-            .as_ref()
-            .is_some_and(|specifiers| !specifiers.is_empty() && specifiers.iter().all(names_a_type))
-}
-
 fn is_error(diagnostic: &OxcDiagnostic) -> bool {
     diagnostic.severity == Severity::Error
 }
@@ -177,6 +165,8 @@ struct Uses {
     standard_decorators: Vec<OxcDiagnostic>,
     /// What the parser and the transformer let pass although it cannot work.
     errors: Vec<OxcDiagnostic>,
+    /// The statement of the program that is being visited.
+    top_level_statement: Span,
     /// How many functions are around the node being visited.
     function_depth: usize,
     /// How many namespaces are around the node being visited.
@@ -184,6 +174,21 @@ struct Uses {
 }
 
 impl Uses {
+    /// Notes an `import` or `export` statement.
+    fn module_statement(&mut self, span: Span, only_types: bool) {
+        if self.namespace_depth > 0 {
+            return;
+        }
+        self.module_syntax |= !only_types;
+        if span != self.top_level_statement {
+            self.errors.push(unsupported(
+                "`import` and `export` statements can only stand at the top level",
+                "Move it out of the block; inside of one, `await import(…)` may be what is wanted",
+                span,
+            ));
+        }
+    }
+
     fn awaits(&mut self) {
         self.module_syntax |= self.function_depth == 0;
     }
@@ -192,21 +197,22 @@ impl Uses {
 impl<'a> Visit<'a> for Uses {
     fn visit_program(&mut self, program: &Program<'a>) {
         for statement in &program.body {
-            if let Statement::ImportDeclaration(import) = statement {
-                self.module_syntax |= !imports_only_types(import);
-            } else {
-                self.visit_statement(statement);
-            }
+            self.top_level_statement = statement.span();
+            self.visit_statement(statement);
         }
     }
 
     fn visit_import_declaration(&mut self, import: &ImportDeclaration<'a>) {
-        self.module_syntax = true;
-        self.errors.push(unsupported(
-            "An `import` statement can only stand at the top level",
-            "Move it out of the block, or write `await import(…)`",
-            import.span,
-        ));
+        let names_a_type = |specifier: &ImportDeclarationSpecifier<'a>| {
+            matches!(specifier, ImportDeclarationSpecifier::ImportSpecifier(named)
+                if named.import_kind.is_type())
+        };
+        let only_types = import.import_kind.is_type()
+            || import
+                .specifiers
+                .as_ref()
+                .is_some_and(|specifiers| !specifiers.is_empty() && specifiers.iter().all(names_a_type));
+        self.module_statement(import.span, only_types);
     }
 
     fn visit_export_declaration(&mut self, export: &ExportDeclaration<'a>) {
@@ -216,11 +222,10 @@ impl<'a> Visit<'a> for Uses {
                 Declaration::FunctionDeclaration(function) => function.body.is_none(),
                 _ => false,
             };
-        if self.namespace_depth == 0 {
-            self.module_syntax |= !only_types;
-        } else if let Declaration::VariableDeclaration(variables) = &export.declaration
-            && !variables.kind.is_const()
+        if self.namespace_depth > 0
             && !only_types
+            && let Declaration::VariableDeclaration(variables) = &export.declaration
+            && !variables.kind.is_const()
         {
             // Every use of the variable would have to become a property access.
             self.errors.push(unsupported(
@@ -229,30 +234,29 @@ impl<'a> Visit<'a> for Uses {
                 export.span,
             ));
         }
+        self.module_statement(export.span, only_types);
         walk::walk_export_declaration(self, export);
     }
 
     fn visit_export_named_declaration(&mut self, export: &ExportNamedDeclaration<'a>) {
-        let only_types = export.export_kind == ImportOrExportKind::Type
+        let only_types = export.export_kind.is_type()
             || (!export.specifiers.is_empty()
-                && export
-                    .specifiers
-                    .iter()
-                    .all(|specifier| specifier.export_kind == ImportOrExportKind::Type));
-        self.module_syntax |= !only_types;
+                && export.specifiers.iter().all(|specifier| specifier.export_kind.is_type()));
+        self.module_statement(export.span, only_types);
     }
 
     fn visit_export_from_declaration(&mut self, export: &ExportFromDeclaration<'a>) {
-        self.module_syntax |= export.export_kind == ImportOrExportKind::Value;
+        self.module_statement(export.span, export.export_kind.is_type());
     }
 
     fn visit_export_all_declaration(&mut self, export: &ExportAllDeclaration<'a>) {
-        self.module_syntax |= export.export_kind == ImportOrExportKind::Value;
+        self.module_statement(export.span, export.export_kind.is_type());
     }
 
     fn visit_export_default_declaration(&mut self, export: &ExportDefaultDeclaration<'a>) {
-        self.module_syntax |=
-            !matches!(export.declaration, ExportDefaultDeclarationKind::TSInterfaceDeclaration(_));
+        let only_types =
+            matches!(export.declaration, ExportDefaultDeclarationKind::TSInterfaceDeclaration(_));
+        self.module_statement(export.span, only_types);
         walk::walk_export_default_declaration(self, export);
     }
 
