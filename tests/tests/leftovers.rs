@@ -1,5 +1,7 @@
 //! Nothing is left: after hundreds of runs, many of them killed, and many with `redoma` itself killed in the middle.
 
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Child, Stdio};

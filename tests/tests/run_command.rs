@@ -1,5 +1,7 @@
 //! `redoma run` as a user meets it: languages, input and output, files in and out, limits, mistakes.
 
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
 use std::io::Write;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -228,8 +230,8 @@ fn the_files_limit_is_reported() {
     let mode = Mode::available()[0];
     let report = run_json(mode, ["--files", "50", "-c", code]);
     assert_eq!(report.limits_hit, [LimitName::Files], "{}", report.stdout.text);
-    let made: u32 = report.stdout.text.split(' ').next().unwrap().parse().unwrap();
-    assert!((45..=50).contains(&made), "made {made}");
+    let count: u32 = report.stdout.text.split(' ').next().unwrap().parse().unwrap();
+    assert!((45..=50).contains(&count), "made {count}");
 }
 
 #[test]
@@ -290,6 +292,48 @@ fn an_interrupted_run_ends_at_once_and_is_reported() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
     assert_eq!(parse_report(&output).ending, Ending::Cancelled);
+}
+
+#[test]
+fn results_survive_folders_that_the_program_locked() {
+    let code = "import os\nopen('kept', 'w').write('k')\nos.mkdir('d')\nopen('d/inner', 'w').write('i')\nos.chmod('d/inner', 0)\nos.chmod('d', 0o400)\nos.chmod('/mnt/data', 0)";
+    for mode in Mode::available() {
+        let folder = folder();
+        let out = folder.path().join("out");
+        let mut command = redoma(mode, ["run", "--json", "--out"]);
+        command.arg(&out).args(["-c", code]);
+        let report = redoma_tests::report_of(&mut command);
+        let names: Vec<_> = report.files.iter().map(|file| file.name.as_str()).collect();
+        assert_eq!(names, ["d/inner", "kept"], "{:?}", report.skipped_files);
+        assert_eq!(std::fs::read_to_string(out.join("d/inner")).unwrap(), "i");
+    }
+}
+
+#[test]
+fn a_report_stays_small_whatever_the_names() {
+    let code = "import os\nfor i in range(60):\n  os.mkdir('x' * 250)\n  os.chdir('x' * 250)\nfor i in range(2000):\n  os.symlink('a', '%04d' % i + 'y' * 240)\n  open('%04d' % i + 'z' * 240, 'w')";
+    let mut command = redoma(Mode::available()[0], ["run", "--json", "-c", code]);
+    let output = command.output().unwrap();
+    assert!(output.stdout.len() < 8 << 20, "{} bytes", output.stdout.len());
+    let report = parse_report(&output);
+    assert!(report.unlisted_files > 3000, "{}", report.unlisted_files);
+}
+
+#[test]
+fn standard_streams_can_be_opened_by_name() {
+    for mode in Mode::available() {
+        let report =
+            run_json(mode, ["--lang", "bash", "-c", "echo out > /dev/stdout; echo err > /dev/stderr"]);
+        assert_eq!((report.stdout.text.as_str(), report.stderr.text.as_str()), ("out\n", "err\n"));
+    }
+}
+
+#[test]
+fn what_an_administrator_put_into_usr_local_is_not_there() {
+    for mode in Mode::available() {
+        let report = run_json(mode, ["--lang", "bash", "-c", "ls -A /usr/local | wc -l"]);
+        assert_eq!(report.stdout.text.trim(), "0");
+    }
 }
 
 /// Each mistake gets one line that says what to do, and the exit code for "redoma itself".

@@ -4,15 +4,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use redoma_jail::cgroup::{CgroupError, Group, GroupLimits, GroupUsage, Hierarchy};
+use redoma_jail::cgroup::{CgroupError, Entry, Group, GroupLimits, GroupUsage, Hierarchy};
 use redoma_jail::host_uid::{HostUid, HostUidError};
-use redoma_jail::janitor::{Janitor, Leftovers, OwnerTag};
+use redoma_jail::janitor::{Leftovers, OwnerTag};
 use redoma_jail::{
-    Event, Ids, JailError, Plan, PlanError, Program, Sandbox, SignalPipe, Stdio, TreeEntry, WORKSPACE,
+    Event, Ids, JailError, Plan, PlanError, Program, SignalPipe, Starting, Stdio, TreeEntry, WORKSPACE,
     Weakening,
 };
 use redoma_model::{Ending, IsolationReport, Layer, LimitName, Limits, Profile, RunReport, Usage, UsedOf};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::capture::Stream;
 use crate::harvest::{HarvestError, harvest};
@@ -21,6 +21,8 @@ use crate::language::{Language, Stage};
 use crate::runtime::{INSIDE, Runtime, RuntimeError};
 use crate::staging::{Input, RunFolder, StagingError, check_names};
 use crate::supervise::{Observer, Pipes, Stdin, Stop, Supervisor, Watched};
+
+pub use redoma_jail::janitor::Janitor;
 
 /// The program to run.
 #[derive(Debug, Clone)]
@@ -76,12 +78,14 @@ pub enum RunError {
 /// Where root keeps what concerns the whole host and must not outlive a boot.
 const HOST_STATE: &str = "/run/redoma";
 
-/// Runs a program to its end. The calling process must have a single thread.
+/// Runs a program to its end. The calling process must have a single thread. `janitor` sees to it that nothing is left
+/// should this process be killed meanwhile.
 pub fn run(
     host: &Host,
     runtime: &Runtime,
     request: RunRequest<'_>,
     observer: &mut dyn Observer,
+    mut janitor: Janitor,
 ) -> Result<RunReport, RunError> {
     debug_assert!(redoma_jail::is_single_threaded(), "a clone would lose the other threads' locks");
     let (mut layers, missing) = host.layers_or_refuse(request.waived)?;
@@ -102,15 +106,7 @@ pub fn run(
         cgroup_parents: host.hierarchy.iter().flat_map(Hierarchy::parents).collect(),
         run_parent: run_parent.clone(),
     };
-    let mut janitor = Janitor::start(&leftovers, host_uid.as_ref())?;
-    let group = match &host.hierarchy {
-        Ok(hierarchy) => Some(
-            hierarchy.create(tag.as_str(), &GroupLimits::from_limits(limits, || runtime.block_device()))?,
-        ),
-        Err(_) => None,
-    };
-    add_group_layers(group.as_deref(), request.waived, &mut layers)?;
-
+    janitor.expect(&leftovers, host_uid.as_ref())?;
     let mut tree = runtime.tree()?;
     if request.language.stage.is_some() {
         tree.push(TreeEntry::folder("opt")?);
@@ -134,7 +130,9 @@ pub fn run(
     }
     let stdio =
         Stdio { stdin: theirs.stdin.as_fd(), stdout: theirs.stdout.as_fd(), stderr: theirs.stderr.as_fd() };
-    let mut sandbox = Sandbox::spawn(&plan, stdio, group.as_deref())?;
+    let (group, starting) = begin(host, runtime, limits, tag.as_str(), &plan, stdio)?;
+    add_group_layers(group.as_deref(), request.waived, &mut layers)?;
+    let mut sandbox = starting.finish(group.as_deref())?;
     drop(theirs);
     let half = limits.output.0 / 2;
     let watched = Supervisor {
@@ -181,6 +179,33 @@ pub fn run(
         }
         Err(error) => Err(RunError::Harvest { report: Box::new(report), error }),
     }
+}
+
+/// Clones the sandbox and makes its group.
+///
+/// On version 2 a process is born in its group. On version 1 it enters it later, so that the group can be made while the
+/// sandbox's file system is being built, on another core.
+fn begin<'a>(
+    host: &Host,
+    runtime: &Runtime,
+    limits: &Limits,
+    name: &str,
+    plan: &'a Plan,
+    stdio: Stdio<BorrowedFd<'_>>,
+) -> Result<(Option<Box<dyn Group>>, Starting<'a>), RunError> {
+    let Ok(hierarchy) = &host.hierarchy else { return Ok((None, Starting::begin(plan, stdio, None)?)) };
+    let limits = GroupLimits::from_limits(limits, || runtime.block_device());
+    if hierarchy.version() == 1 {
+        let starting = Starting::begin(plan, stdio, None)?;
+        return Ok((Some(hierarchy.create(name, &limits)?), starting));
+    }
+    let group = hierarchy.create(name, &limits)?;
+    let into = match group.entry() {
+        Entry::CloneInto(folder) => Some(folder),
+        Entry::WriteSelf(_) => None,
+    };
+    let starting = Starting::begin(plan, stdio, into)?;
+    Ok((Some(group), starting))
 }
 
 fn script_name(request: &RunRequest<'_>) -> Result<String, RunError> {

@@ -4,17 +4,19 @@
 //! program is started it makes system calls on what the [`Plan`] holds and does nothing else: no allocation, no
 //! locks, no panics. The order matters:
 //!
-//! 1. Let go of every descriptor that the sandbox must not have, enter the cgroup, ask to die with the supervisor, and
-//!    wait for its go (by then the uid map is written).
-//! 2. Namespaces that depend on that (cgroup), the host name, loopback.
+//! 1. Let go of every descriptor that the sandbox must not have, ask to die with the supervisor, and wait for its go
+//!    (by then the uid map is written).
+//! 2. The host name, loopback.
 //! 3. Open the runtime's folders *as the supervisor's uid*, read-only from the first moment, then become the
 //!    sandbox's uid. From here on the host's files are out of reach but for those descriptors.
 //! 4. Build the root beside the old one, cover what `/proc` should not tell, then change into it and drop the old.
-//! 5. Set the limits, give up all capabilities for good, install the system call filter, then fork. The parent goes on
+//! 5. Enter the cgroup, which the supervisor has made meanwhile, and a namespace that hides where it is. Nothing before
+//!    this uses memory that the code has a say in.
+//! 6. Set the limits, give up all capabilities for good, install the system call filter, then fork. The parent goes on
 //!    as init (`init.rs`); the child goes under Landlock, and execs.
 
 use std::ffi::{c_int, c_void};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use rustix::io::Errno;
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -58,10 +60,8 @@ pub(crate) struct Prepared<'a> {
     pub(crate) stdio: Stdio<RawFd>,
     /// This end of the talk with the supervisor.
     pub(crate) talk: RawFd,
-    /// The version 1 cgroup's `tasks` files, to write oneself into.
-    pub(crate) tasks: &'a [OwnedFd],
     /// All of these descriptors, sorted.
-    pub(crate) keep: Vec<RawFd>,
+    pub(crate) keep: [RawFd; 4],
     /// For the program's process, until it is the program.
     pub(crate) stack: Stack,
 }
@@ -104,18 +104,11 @@ fn enter(prepared: &Prepared<'_>) -> Result<init::Started, Failure> {
     if !plan.weakening.has("close_fds") {
         sys::close_all_but(&prepared.keep).at(Step::WaitForGo)?;
     }
-    for (index, tasks) in prepared.tasks.iter().enumerate() {
-        rustix::io::write(tasks, b"0").at_entry(Step::JoinCgroup, index)?;
-        sys::close_number(tasks.as_raw_fd());
-    }
     die_with_supervisor(talk, &plan.weakening)?;
-    Report::wait_for_go(talk).at(Step::WaitForGo)?;
+    Report::wait_for_go(talk, |_| Ok(())).at(Step::WaitForGo)?;
     // While this process is still its own: later it is not dumpable, and its /proc/self belongs to nobody.
     let oom_score = credentials::open_oom_score().at(Step::OomScore)?;
 
-    if plan.cgroup_namespace {
-        sys::unshare(libc::CLONE_NEWCGROUP).at(Step::CgroupNamespace)?;
-    }
     if !plan.weakening.has("uts_namespace") {
         rustix::system::sethostname(b"redoma").at(Step::Hostname)?;
         rustix::system::setdomainname(b"(none)").at(Step::Hostname)?;
@@ -133,6 +126,13 @@ fn enter(prepared: &Prepared<'_>) -> Result<init::Started, Failure> {
     let root = mounts::build_root(plan)?;
     let workspace = mounts::change_root(plan, root)?;
     Report::Ready.send_with_fd(talk, workspace.as_fd()).at(Step::OpenWorkspace)?;
+
+    // By now the supervisor has made the cgroup. On version 1 the `tasks` files come along, to write oneself into.
+    Report::wait_for_go(talk, |tasks| rustix::io::write(tasks, b"0").map(drop)).at(Step::JoinCgroup)?;
+    if plan.cgroup_namespace {
+        sys::unshare(libc::CLONE_NEWCGROUP).at(Step::CgroupNamespace)?;
+    }
+    mounts::write_script(plan, &workspace).at(Step::WriteScript)?;
     drop(workspace);
 
     if !plan.weakening.has("rlimits") {
@@ -172,13 +172,10 @@ struct ProgramStart<'a> {
 extern "C" fn become_program(argument: *mut c_void) -> c_int {
     let start: &mut ProgramStart<'_> = sys::borrowed_argument(argument);
     let prepared = start.prepared;
-    start.failure = Some(match give_up_rights(prepared) {
-        Err(failure) => failure,
-        Ok(()) => {
-            // Until this succeeds; it then never comes back.
-            let errno = sys::exec(&prepared.plan.program.path, &prepared.argv, &prepared.envp);
-            Failure { step: Step::Exec, errno, entry: u16::MAX }
-        }
+    start.failure = give_up_rights(prepared).err().or_else(|| {
+        // Comes back only if it failed.
+        let errno = sys::exec(&prepared.plan.program.path, &prepared.argv, &prepared.envp);
+        Some(Failure { step: Step::Exec, errno, entry: u16::MAX })
     });
     sys::exit_now(125)
 }
@@ -220,9 +217,8 @@ fn die_with_supervisor(talk: BorrowedFd<'_>, weakening: &Weakening) -> Result<()
 }
 
 impl Prepared<'_> {
-    pub(crate) fn keep_list(stdio: Stdio<RawFd>, talk: impl AsFd, tasks: &[OwnedFd]) -> Vec<RawFd> {
-        let mut keep = vec![stdio.stdin, stdio.stdout, stdio.stderr, talk.as_fd().as_raw_fd()];
-        keep.extend(tasks.iter().map(AsRawFd::as_raw_fd));
+    pub(crate) fn keep_list(stdio: Stdio<RawFd>, talk: impl AsFd) -> [RawFd; 4] {
+        let mut keep = [stdio.stdin, stdio.stdout, stdio.stderr, talk.as_fd().as_raw_fd()];
         keep.sort_unstable();
         keep
     }

@@ -1,6 +1,6 @@
 //! The jail: one process tree on Linux that nothing gets out of.
 //!
-//! A caller describes the whole sandbox in a [`Plan`], then [`Sandbox::spawn`] makes it. Everything that needs memory
+//! A caller describes the whole sandbox in a [`Plan`], then [`Starting::begin`] and [`Starting::finish`] make it. Everything that needs memory
 //! or decisions happens while the plan is built, before the first process is cloned; what follows is straight-line
 //! system calls in the fixed order of [`Step`], written down in `enter.rs`. A step that fails ends the attempt and
 //! comes back as `{step, errno, hint}`; no step is ever skipped quietly.
@@ -38,7 +38,7 @@ pub mod trial;
 mod weakening;
 
 pub use plan::{Ids, Plan, PlanError, Program, Rlimits, Scratch, TreeEntry, Workspace};
-pub use spawn::{Event, Sandbox, Stdio, above_stdio};
+pub use spawn::{Event, Sandbox, Starting, Stdio, above_stdio};
 pub use step::{JailError, Step};
 pub use sys::{SignalPipe, is_single_threaded};
 pub use weakening::Weakening;

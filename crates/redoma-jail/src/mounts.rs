@@ -27,7 +27,7 @@ const READ_ONLY: MountAttrFlags = NOSUID_NODEV.union(MountAttrFlags::MOUNT_ATTR_
 /// What stays visible of the kernel's own part of `/proc`; the processes' folders always do.
 ///
 /// Libraries read these to size their thread pools and caches. The rest tells about the host (its command line,
-/// modules, disks, interrupts, boot id) or can be written to, and is covered.
+/// modules, devices, disks, interrupts) or can be written to, and is covered.
 const PROC_KEPT: [&CStr; 11] = [
     c"cpuinfo",
     c"filesystems",
@@ -108,7 +108,6 @@ pub(crate) fn build_root(plan: &Plan) -> Result<Root, Failure> {
     }
 
     let scratch = mount_scratch(plan, &root).at(Step::MountScratch)?;
-    write_script(plan, &scratch).at(Step::WriteScript)?;
     make_devices(&root).at(Step::MountDevices)?;
 
     let proc = new_file_system(
@@ -229,7 +228,8 @@ fn make_entry(root: &OwnedFd, entry: &TreeEntry) -> Result<(), Errno> {
             }
             attach(sys::borrow(&mount.get()), root, path)
         }
-        TreeEntry::Cover { path } => match attach_copy(root.as_fd(), c".redoma/empty", root.as_fd(), path) {
+        TreeEntry::Cover { path } => match cover_folder(root, root.as_fd(), path) {
+            // Nothing there to be covered.
             Err(Errno::NOENT) => Ok(()),
             other => other,
         },
@@ -263,11 +263,12 @@ fn mount_scratch(plan: &Plan, root: &OwnedFd) -> Result<OwnedFd, Errno> {
     Ok(scratch)
 }
 
-fn write_script(plan: &Plan, scratch: &OwnedFd) -> Result<(), Errno> {
-    let Some((name, content)) = &plan.workspace.script else { return Ok(()) };
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let data = rustix::fs::openat(scratch, c"data", flags, Mode::empty())?;
-    make_file(data, name, content, 0o644)
+/// Puts the program's source into the workspace, in time to be counted against the sandbox's own limits.
+pub(crate) fn write_script(plan: &Plan, workspace: &OwnedFd) -> Result<(), Errno> {
+    match &plan.workspace.script {
+        Some((name, content)) => make_file(workspace, name, content, 0o644),
+        None => Ok(()),
+    }
 }
 
 /// `/dev`: five harmless devices, terminals of the sandbox's own, and the customary links.
@@ -336,7 +337,8 @@ fn cover_proc(root: &OwnedFd, proc: &OwnedFd) -> Result<(), Errno> {
 
 /// Puts an empty read-only folder over one that is there.
 fn cover_folder(root: &OwnedFd, folder: BorrowedFd<'_>, path: &CStr) -> Result<(), Errno> {
-    let empty = detached_copy(root.as_fd(), EMPTY)?;
+    // Not "there is no such file": that is what callers take for nothing to be covered.
+    let empty = detached_copy(root.as_fd(), EMPTY).map_err(|_| Errno::IO)?;
     let attributes = READ_ONLY | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     sys::add_mount_attributes(empty.as_fd(), attributes.bits().into(), false)?;
     attach(empty, folder, path)

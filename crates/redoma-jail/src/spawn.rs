@@ -89,18 +89,52 @@ impl Report {
         Ok(())
     }
 
-    /// Inside: waits until the supervisor has done its part.
-    pub(crate) fn wait_for_go(talk: BorrowedFd<'_>) -> Result<(), Errno> {
+    /// Inside: waits until the supervisor has done its part, and does something with each descriptor that it sends.
+    pub(crate) fn wait_for_go(
+        talk: BorrowedFd<'_>,
+        mut with_each: impl FnMut(BorrowedFd<'_>) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
         let mut byte = [0u8; 1];
-        loop {
-            match rustix::net::recv(talk, &mut byte, RecvFlags::empty()) {
-                Ok((_, 0)) => return Err(Errno::PIPE),
-                Ok(_) => return Ok(()),
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let received = loop {
+            let mut parts = [IoSliceMut::new(&mut byte)];
+            match rustix::net::recvmsg(talk, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
                 Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
+                other => break other?,
+            }
+        };
+        if received.bytes == 0 {
+            return Err(Errno::PIPE);
+        }
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(fds) = message {
+                for fd in fds {
+                    with_each(fd.as_fd())?;
+                }
             }
         }
+        Ok(())
     }
+}
+
+/// At most so many descriptors come with a go: a cgroup's `tasks` file on each version 1 hierarchy.
+const MOST_FDS: usize = 8;
+
+/// Outside: tells the sandbox to go on, with these descriptors.
+fn send_go(talk: &OwnedFd, fds: &[OwnedFd]) -> Result<(), Errno> {
+    let mut borrowed = [talk.as_fd(); MOST_FDS];
+    let count = fds.len().min(MOST_FDS);
+    for (slot, fd) in borrowed.iter_mut().zip(fds) {
+        *slot = fd.as_fd();
+    }
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if count > 0 {
+        control.push(SendAncillaryMessage::ScmRights(&borrowed[..count]));
+    }
+    rustix::net::sendmsg(talk, &[IoSlice::new(b"g")], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
 }
 
 /// What a supervisor hears from a live sandbox.
@@ -124,12 +158,22 @@ pub struct Sandbox {
     reaped: bool,
 }
 
-impl Sandbox {
-    /// Makes the sandbox and starts the program in it. On return the program runs, under every limit.
-    pub fn spawn(
-        plan: &Plan,
+/// A sandbox whose file system is being built, while the supervisor makes its cgroup. Dropping it ends it.
+#[derive(Debug)]
+pub struct Starting<'a> {
+    plan: &'a Plan,
+    pid: Pid,
+    pidfd: Option<OwnedFd>,
+    talk: OwnedFd,
+}
+
+impl<'a> Starting<'a> {
+    /// Clones the sandbox's first process, which begins at once. `into` is its cgroup, where that exists already and the
+    /// process can be born in it (version 2).
+    pub fn begin(
+        plan: &'a Plan,
         stdio: Stdio<BorrowedFd<'_>>,
-        group: Option<&dyn Group>,
+        into: Option<BorrowedFd<'_>>,
     ) -> Result<Self, JailError> {
         let (talk, inner_talk) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
@@ -139,49 +183,67 @@ impl Sandbox {
             stdout: stdio.stdout.as_raw_fd(),
             stderr: stdio.stderr.as_raw_fd(),
         };
-        let (cgroup, tasks) = match group.map(Group::entry) {
-            Some(Entry::CloneInto(folder)) => (Some(folder), [].as_slice()),
-            Some(Entry::WriteSelf(files)) => (None, files),
-            None => (None, [].as_slice()),
-        };
         let prepared = Prepared {
             plan,
             argv: StringPointers::new(plan.program.argv.iter().map(CString::as_c_str)),
             envp: StringPointers::new(plan.program.env.iter().map(CString::as_c_str)),
             stdio,
             talk: inner_talk.as_raw_fd(),
-            keep: Prepared::keep_list(stdio, &inner_talk, tasks),
-            tasks,
+            keep: Prepared::keep_list(stdio, &inner_talk),
             stack: Stack::new(),
         };
-        let fail = |step, errno, detail: &str| JailError::Step { step, errno, detail: detail.to_owned() };
-        let cloned = sys::clone_into(enter::namespaces(plan), cgroup);
-        let (pid, pidfd) = match cloned.map_err(|errno| fail(Step::Clone, errno, "clone3"))? {
+        let cloned = sys::clone_into(enter::namespaces(plan), into).map_err(|errno| JailError::Step {
+            step: Step::Clone,
+            errno,
+            detail: "clone3".to_owned(),
+        })?;
+        let (pid, pidfd) = match cloned {
             Cloned::Child => enter::run(&prepared),
             Cloned::Parent { pid, pidfd } => (pid, pidfd),
         };
         drop(inner_talk);
         // From here on an early return kills and reaps the child through Drop.
-        let mut starting = Starting(Some(pidfd));
-
+        let starting = Self { plan, pid, pidfd: Some(pidfd), talk };
         write_id_maps(pid, plan.ids)?;
-        rustix::net::send(&talk, b"g", SendFlags::NOSIGNAL).map_err(JailError::Talk)?;
+        send_go(&starting.talk, &[]).map_err(JailError::Talk)?;
+        Ok(starting)
+    }
 
+    /// Lets the sandbox enter its cgroup and start the program. On return the program runs, under every limit.
+    pub fn finish(mut self, group: Option<&dyn Group>) -> Result<Sandbox, JailError> {
+        let tasks = match group.map(Group::entry) {
+            Some(Entry::WriteSelf(files)) => files,
+            Some(Entry::CloneInto(_)) | None => &[],
+        };
+        // If it has failed meanwhile, its report says more than the broken pipe.
+        let _ = send_go(&self.talk, tasks);
         let mut workspace = None;
         loop {
-            let (report, fd) = receive(&talk).map_err(JailError::Talk)?.ok_or(JailError::EndedEarly)?;
+            let (report, fd) = receive(&self.talk).map_err(JailError::Talk)?.ok_or(JailError::EndedEarly)?;
             match report {
-                Report::Failed(failure) => return Err(explain(plan, failure)),
+                Report::Failed(failure) => return Err(explain(self.plan, failure)),
                 Report::Ready => workspace = fd,
                 Report::Running => break,
                 Report::Ended { .. } => return Err(JailError::EndedEarly),
             }
         }
-        let pidfd = starting.0.take().ok_or(JailError::EndedEarly)?;
         let workspace = workspace.ok_or(JailError::EndedEarly)?;
-        Ok(Self { pid, pidfd, talk, workspace, reaped: false })
+        let talk = rustix::io::fcntl_dupfd_cloexec(&self.talk, 3).map_err(JailError::Talk)?;
+        let pidfd = self.pidfd.take().ok_or(JailError::EndedEarly)?;
+        Ok(Sandbox { pid: self.pid, pidfd, talk, workspace, reaped: false })
     }
+}
 
+impl Drop for Starting<'_> {
+    fn drop(&mut self) {
+        if let Some(pidfd) = &self.pidfd {
+            let _ = rustix::process::pidfd_send_signal(pidfd, Signal::KILL);
+            wait_for(pidfd);
+        }
+    }
+}
+
+impl Sandbox {
     /// Readable when [`Sandbox::event`] has something to say.
     pub fn talk(&self) -> BorrowedFd<'_> {
         self.talk.as_fd()
@@ -240,18 +302,6 @@ impl Sandbox {
 impl Drop for Sandbox {
     fn drop(&mut self) {
         self.kill_and_wait();
-    }
-}
-
-/// A cloned child that is not yet a sandbox: killed if it never becomes one.
-struct Starting(Option<OwnedFd>);
-
-impl Drop for Starting {
-    fn drop(&mut self) {
-        if let Some(pidfd) = &self.0 {
-            let _ = rustix::process::pidfd_send_signal(pidfd, Signal::KILL);
-            wait_for(pidfd);
-        }
     }
 }
 

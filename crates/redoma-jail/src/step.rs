@@ -34,9 +34,7 @@ macro_rules! steps {
 steps! {
     Clone = "create the sandbox's namespaces": "user namespaces may be switched off or used up (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone); `redoma doctor` tells which",
     MapIds = "map the sandbox's user id": "the kernel refused the uid map; `redoma doctor` tells more",
-    JoinCgroup = "move the sandbox into its cgroup": "the cgroup must be delegated to this user; see `redoma doctor`",
     WaitForGo = "hear from the supervisor": "the supervisor ended while the sandbox started; run it again",
-    CgroupNamespace = "create a cgroup namespace": "the kernel lacks CONFIG_CGROUPS",
     Hostname = "set the sandbox's host name": "a security module (AppArmor, SELinux) takes rights away inside user namespaces; see `redoma doctor`",
     Loopback = "bring up the loopback device": "a security module (AppArmor, SELinux) takes rights away inside user namespaces; see `redoma doctor`",
     DetachMounts = "cut the mount namespace off from the host's": "a security module (AppArmor, SELinux) forbids mounts inside user namespaces; see `redoma doctor`",
@@ -49,6 +47,8 @@ steps! {
     MaskProc = "cover parts of /proc": "the kernel refused a mount inside the sandbox's own namespace",
     MountDevices = "make /dev": "/dev/null, zero, full, random and urandom must exist on the host",
     MountWorkspace = "mount the workspace": "the kernel lacks overlayfs in user namespaces (Linux 5.13 or newer, module `overlay`)",
+    JoinCgroup = "move the sandbox into its cgroup": "the cgroup must be delegated to this user; see `redoma doctor`",
+    CgroupNamespace = "create a cgroup namespace": "the kernel lacks CONFIG_CGROUPS",
     WriteScript = "write the program into the workspace": "the disk limit is too small for the program itself",
     PivotRoot = "change to the sandbox's root": "the host's root must be a real mount, not an initramfs",
     SealRoot = "make the sandbox's root read-only": "the kernel refused a mount inside the sandbox's own namespace",

@@ -64,7 +64,7 @@ pub fn attempt(namespaces: c_int, attempt: Attempt) -> Result<(), Errno> {
         }
         Cloned::Child => {
             drop(talk);
-            let result = Report::wait_for_go(inner.as_fd()).and_then(|()| make(attempt));
+            let result = Report::wait_for_go(inner.as_fd(), |_| Ok(())).and_then(|()| make(attempt));
             match result {
                 Ok(()) => Report::Running.send(inner.as_fd()),
                 Err(errno) => {

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use redoma_engine::{Host, Languages, RunRequest, Runtime, Source, Stdin};
+use redoma_engine::{Host, Janitor, Languages, RunRequest, Runtime, Source, Stdin};
 use redoma_jail::trial::{self, Attempt};
 use redoma_model::{Layer, LimitsPatch, Profile, Span};
 use serde::Serialize;
@@ -266,7 +266,7 @@ fn whole_sandbox(host: &Host, config: &Config, waived: &[Layer], data_dir: &Path
             out: None,
             live: false,
         };
-        Ok(redoma_engine::run(host, &runtime, request, &mut ())?)
+        Ok(redoma_engine::run(host, &runtime, request, &mut (), Janitor::start()?)?)
     };
     match run() {
         Ok(report) if report.stdout.text == "ready\n" => {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use redoma_engine::{
-    Host, Input, Language, Languages, Observer, RunError, RunRequest, Runtime, Source, Stdin, Stream,
+    Host, Input, Janitor, Language, Languages, Observer, RunError, RunRequest, Runtime, Source, Stdin, Stream,
 };
 use redoma_model::{ByteSize, Ending, LimitName, Limits, RunReport};
 
@@ -18,7 +18,12 @@ use crate::{OWN_FAILURE, systemd_scope, terminal};
 /// Source larger than this is a slip, such as a data file in the wrong place.
 const MAX_SOURCE: ByteSize = ByteSize::mib(16);
 
-pub fn run(global: &Global, mut arguments: Box<RunArguments>) -> anyhow::Result<ExitCode> {
+/// `janitor` was started before the command line was read, while this process was small.
+pub fn run(
+    global: &Global,
+    mut arguments: Box<RunArguments>,
+    janitor: Option<Janitor>,
+) -> anyhow::Result<ExitCode> {
     let data_dir = data_dir(global)?;
     let config = Config::load(global, &data_dir)?;
     let mut profile = config.profile(arguments.profile.as_deref())?;
@@ -56,8 +61,12 @@ pub fn run(global: &Global, mut arguments: Box<RunArguments>) -> anyhow::Result<
         out: arguments.out.clone(),
         live: !arguments.json,
     };
+    let janitor = match janitor {
+        Some(janitor) => janitor,
+        None => Janitor::start().context("can't start a process")?,
+    };
     let mut shown = Shown { silent: arguments.json };
-    let (report, failed) = match redoma_engine::run(&host, &runtime, request, &mut shown) {
+    let (report, failed) = match redoma_engine::run(&host, &runtime, request, &mut shown, janitor) {
         Ok(report) => (report, None),
         Err(RunError::Harvest { report, error }) => (*report, Some(error)),
         Err(error) => return Err(error.into()),

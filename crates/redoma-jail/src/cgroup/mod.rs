@@ -15,6 +15,7 @@ use std::fmt::Debug;
 use std::fs;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -177,7 +178,9 @@ impl Hierarchy {
 
 /// Removes groups in these folders whose makers are dead: both the supervisor and its janitor were killed.
 pub(crate) fn sweep(parents: &[PathBuf]) {
-    for parent in parents {
+    // A folder of this file system has two links and one for each group in it.
+    let has_groups = |folder: &&PathBuf| fs::metadata(folder).is_ok_and(|meta| meta.nlink() > 2);
+    for parent in parents.iter().filter(has_groups) {
         let Ok(entries) = fs::read_dir(parent) else { continue };
         for entry in entries.flatten() {
             let name = entry.file_name();
@@ -237,7 +240,7 @@ struct Mounts {
 impl Mounts {
     fn read() -> Self {
         let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let own = read_file(Path::new("/proc/self/cgroup")).unwrap_or_default();
         Self { mounts: parse_mounts(&mountinfo), own: parse_own(&own) }
     }
 
@@ -293,12 +296,35 @@ fn write(path: &Path, content: &str) -> Result<(), CgroupError> {
 }
 
 fn read_number(path: &Path) -> Option<u64> {
-    fs::read_to_string(path).ok()?.trim().parse().ok()
+    read_file(path)?.trim().parse().ok()
+}
+
+/// A small file of the kernel's in one piece. These have no size of their own, so that the standard library feels its way
+/// with many small reads.
+fn read_file(path: &Path) -> Option<String> {
+    let file = fs::File::open(path).ok()?;
+    let mut buffer = vec![0u8; 16 << 10];
+    let mut length = 0;
+    loop {
+        match rustix::io::read(&file, &mut buffer[length..]) {
+            Ok(0) => break,
+            Ok(count) => length += count,
+            Err(Errno::INTR) => continue,
+            Err(_) => return None,
+        }
+        // The kernel ends a short answer early only at its end; a full buffer may have more behind it.
+        if length < buffer.len() / 2 {
+            break;
+        }
+        buffer.resize(buffer.len() * 2, 0);
+    }
+    buffer.truncate(length);
+    String::from_utf8(buffer).ok()
 }
 
 /// The value behind `key` in a file of `key value` lines.
 fn read_keyed(path: &Path, key: &str) -> Option<u64> {
-    let text = fs::read_to_string(path).ok()?;
+    let text = read_file(path)?;
     text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok())
 }
 

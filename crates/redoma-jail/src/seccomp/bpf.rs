@@ -125,12 +125,11 @@ fn search(segments: &[Segment<'_>]) -> Vec<libc::sock_filter> {
             let (low, high) = segments.split_at(segments.len() / 2);
             let (first, low, high) = (high[0].first, search(low), search(high));
             // A conditional jump reaches 255 ahead; further needs a long jump behind it.
-            let mut program = match u8::try_from(low.len()) {
-                Ok(near) => vec![branch(JUMP_IF_AT_LEAST, first, near, 0)],
-                Err(_) => {
-                    let far = u32::try_from(low.len()).unwrap_or(u32::MAX);
-                    vec![branch(JUMP_IF_AT_LEAST, first, 0, 1), statement(JUMP, far)]
-                }
+            let mut program = if let Ok(near) = u8::try_from(low.len()) {
+                vec![branch(JUMP_IF_AT_LEAST, first, near, 0)]
+            } else {
+                let far = u32::try_from(low.len()).unwrap_or(u32::MAX);
+                vec![branch(JUMP_IF_AT_LEAST, first, 0, 1), statement(JUMP, far)]
             };
             program.extend(low);
             program.extend(high);
