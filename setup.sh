@@ -21,6 +21,11 @@ scripts/build.sh release redoma
 say "3/4 preparing the runtime"
 target/release/redoma setup
 
+if [ "$(id -u)" -eq 0 ] && [ "${SUDO_UID:-0}" -ne 0 ]; then
+    # Started with sudo: whoever did may run without it from now on.
+    target/release/redoma setup --delegate "$SUDO_UID"
+fi
+
 say "4/4 checking this host"
 if ! target/release/redoma doctor; then
     echo

@@ -48,7 +48,9 @@ fn the_data_stack_is_there_and_a_plot_comes_out() {
         )
         .unwrap();
         let out = folder.path().join("out");
-        let (code, stdout, stderr) = text_of(redoma(mode, ["run", "--out"]).arg(&out).arg(&script));
+        let (code, stdout, stderr) = text_of(
+            redoma(mode, ["run", "--wall", "5m", "--cpu-time", "5m", "--out"]).arg(&out).arg(&script),
+        );
         assert_eq!((code, stdout.as_str()), (0, "3\n"), "{stderr}");
         let png = std::fs::read(out.join("plot.png")).unwrap();
         assert!(png.starts_with(b"\x89PNG"), "not a picture");

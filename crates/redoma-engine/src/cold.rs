@@ -109,14 +109,12 @@ pub fn run(
     janitor.expect(&leftovers, host_uid.as_ref())?;
     let mut tree = runtime.tree()?;
     if request.language.stage.is_some() {
-        tree.push(TreeEntry::folder("opt")?);
-        tree.push(TreeEntry::folder("opt/redoma")?);
+        tree.push(TreeEntry::folder(".redoma")?);
         // By its path: /proc/self/exe leads to a mount of the host's namespace, which can't be copied from inside.
         tree.push(TreeEntry::bind_file(&std::env::current_exe()?, INSIDE)?);
     }
     tree.extend(weakening.extra_binds()?);
-    let mut plan = Plan::new(ids, limits, &layers, tree, program)?;
-    plan.home = runtime.home()?;
+    let mut plan = Plan::new(ids, limits, &layers, tree, runtime.home()?, program)?;
     plan.set_script(&script, request.source.code.clone())?;
     let run_folder =
         (!request.inputs.is_empty()).then(|| RunFolder::make(&run_parent, tag.as_str())).transpose()?;
@@ -135,7 +133,7 @@ pub fn run(
     let mut sandbox = starting.finish(group.as_deref())?;
     drop(theirs);
     let half = limits.output.0 / 2;
-    let watched = Supervisor {
+    let mut watched = Supervisor {
         sandbox: &mut sandbox,
         group: group.as_deref(),
         limits,
@@ -147,6 +145,7 @@ pub fn run(
     }
     .watch()?;
 
+    watched.disk.files = watched.disk.files.saturating_sub(plan.own_inodes());
     let used = group.as_deref().map(Group::usage).unwrap_or_default();
     let cgroup_version = group.as_deref().map(Group::version);
     // Nothing runs any more: the group and the staged inputs can go, and with them the janitor's reason to watch.
@@ -304,12 +303,17 @@ fn report(
     observer: &mut dyn Observer,
 ) -> RunReport {
     let limits = &profile.limits;
-    let (ending, limit) = ending(&watched, used);
+    let (ending, limit) = ending(&watched, used, limits);
     let limits_hit = limits_hit(&watched, used, limit);
     let (exit_code, signal) = match watched.event {
         Event::Exited(code) => (Some(code), None),
         Event::Signaled(signal) => (None, Some(signal)),
         Event::Gone => (None, Some(9)),
+    };
+    // Of a run that the caller ended, the signal that the caller sent is the one to tell.
+    let signal = match watched.stop {
+        Some(Stop::Signal(sent)) => Some(sent),
+        _ => signal,
     };
     let of = |used: u64, limit: u64| UsedOf { used, limit };
     let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
@@ -342,6 +346,7 @@ fn report(
         ending,
         exit_code,
         signal: signal.map(signal_name),
+        signal_number: signal,
         limit,
         limits_hit,
         stdout: watched.stdout.finish(),
@@ -354,7 +359,7 @@ fn report(
     }
 }
 
-fn ending(watched: &Watched, used: GroupUsage) -> (Ending, Option<LimitName>) {
+fn ending(watched: &Watched, used: GroupUsage, limits: &Limits) -> (Ending, Option<LimitName>) {
     match (watched.stop, watched.event) {
         (Some(Stop::Limit(limit)), _) => (Ending::Limit, Some(limit)),
         (Some(Stop::Signal(_)), _) => (Ending::Cancelled, None),
@@ -362,7 +367,9 @@ fn ending(watched: &Watched, used: GroupUsage) -> (Ending, Option<LimitName>) {
         (None, Event::Signaled(9) | Event::Gone) if used.oom_kills > 0 => {
             (Ending::Limit, Some(LimitName::Memory))
         }
-        (None, Event::Signaled(SIGXCPU)) => (Ending::Limit, Some(LimitName::CpuTime)),
+        (None, Event::Signaled(SIGXCPU)) if used.cpu.is_none_or(|cpu| cpu >= limits.cpu_time.0) => {
+            (Ending::Limit, Some(LimitName::CpuTime))
+        }
         (None, Event::Signaled(SIGXFSZ)) => (Ending::Limit, Some(LimitName::Disk)),
         (None, Event::Signaled(_) | Event::Gone) => (Ending::Signaled, None),
     }

@@ -147,7 +147,7 @@ impl Walk<'_> {
     fn follow(&self, folder: &OwnedFd, name: &OsStr, path: &Path) {
         let file = rustix::fs::openat(folder, name, OFlags::RDONLY, Mode::empty());
         if let (Ok(file), Some(out)) = (file, &self.out) {
-            let _ = out.write(path, File::from(file), 1 << 20, false);
+            let _ = out.write(path, File::from(file), 1 << 20);
         }
     }
 
@@ -177,7 +177,7 @@ impl Walk<'_> {
         }
         self.budget -= size;
         if let Some(out) = &self.out {
-            match out.write(path, file, size, stat.st_mode & 0o111 != 0) {
+            match out.write(path, file, size) {
                 Ok(()) => {}
                 Err(error) if is_about_this_name(&error) => {
                     self.skip(path, format!("could not be written to {}: {error}", out.path.display()));
@@ -258,7 +258,7 @@ fn holds_exactly(file: &File, content: &[u8]) -> bool {
 impl Out {
     /// Writes one file under its path, whole or not at all. Existing files of that name are replaced; links are not
     /// followed, so nothing outside of the folder can be hit.
-    fn write(&self, path: &Path, file: File, size: u64, executable: bool) -> io::Result<()> {
+    fn write(&self, path: &Path, file: File, size: u64) -> io::Result<()> {
         let mut folder = rustix::io::fcntl_dupfd_cloexec(self.folder.as_fd(), 3)?;
         let names: Vec<_> = path.components().map(|part| part.as_os_str().to_owned()).collect();
         let Some((name, parents)) = names.split_last() else { return Err(Errno::INVAL.into()) };
@@ -269,8 +269,8 @@ impl Out {
             }
             folder = open_existing(&folder, parent)?;
         }
-        let temporary = format!(".redoma-{}.part", std::process::id());
-        let result = copy_into(&folder, &temporary, file, size, executable)
+        let temporary = format!(".redoma-{:016x}.part", random()?);
+        let result = copy_into(&folder, &temporary, file, size)
             .and_then(|()| Ok(rustix::fs::renameat(&folder, &temporary, &folder, name)?));
         if result.is_err() {
             let _ = rustix::fs::unlinkat(&folder, &temporary, AtFlags::empty());
@@ -284,10 +284,17 @@ fn open_existing(folder: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(folder, name, flags, Mode::empty())?)
 }
 
-fn copy_into(folder: &OwnedFd, name: &str, file: File, size: u64, executable: bool) -> io::Result<()> {
-    let mode = if executable { 0o755 } else { 0o644 };
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut target = File::from(rustix::fs::openat(folder, name, flags, Mode::from_raw_mode(mode))?);
+/// So that nobody who may write to the folder too can have put something in the way.
+fn random() -> io::Result<u64> {
+    let mut bytes = [0u8; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// Never executable: what hostile code wrote is data, also if it is named like a hook or a script.
+fn copy_into(folder: &OwnedFd, name: &str, file: File, size: u64) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut target = File::from(rustix::fs::openat(folder, name, flags, Mode::from_raw_mode(0o644))?);
     io::copy(&mut file.take(size), &mut target)?;
     target.flush()
 }

@@ -7,7 +7,7 @@ use redoma_model::Layer;
 /// Why a run is refused: a layer is missing and nobody has waived it.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error(
-    "refused: this host lacks the isolation layer `{layer}`: {reason}. Mend that (`redoma doctor` shows how), or accept weaker isolation by adding \"{layer}\" to isolation.allow_missing in redoma.toml"
+    "refused: this host lacks the isolation layer `{layer}`: {reason}. Or accept weaker isolation: \"{layer}\" in isolation.allow_missing of redoma.toml"
 )]
 pub struct Refused {
     pub layer: Layer,
@@ -37,7 +37,9 @@ impl Host {
     /// The layers that a run here gets (swap and input/output depend on the group and come later), and those missing.
     pub fn layers(&self) -> (Vec<Layer>, Vec<Refused>) {
         let reason = |layer| match layer {
-            Layer::Cgroup => self.hierarchy.as_ref().err().map(ToString::to_string),
+            Layer::Cgroup => {
+                self.hierarchy.as_ref().err().map(|error| format!("{error}; {}", error.advice()))
+            }
             Layer::Landlock => self.landlock_abi.is_none().then(|| {
                 "the kernel has no Landlock (Linux 5.13 or newer, with `landlock` in its lsm= list)"
                     .to_owned()

@@ -6,7 +6,7 @@
 //! or `/etc`.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,8 @@ pub const SYSTEM_DATA: &str = "/var/lib/redoma";
 /// The mount point of the Python environment inside.
 pub const PYTHON: &str = "opt/python";
 /// The mount point of this program inside, for languages with a stage before the program.
-pub const INSIDE: &str = "opt/redoma/inside";
+/// In a folder that no image has a say in.
+pub const INSIDE: &str = ".redoma/inside";
 
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
@@ -61,6 +62,8 @@ pub struct Manifest {
 pub struct Runtime {
     folder: PathBuf,
     kind: Kind,
+    /// Held while it is in use: `redoma setup` does not remove a runtime that anybody holds.
+    _in_use: Option<File>,
 }
 
 #[derive(Debug)]
@@ -80,8 +83,8 @@ impl Runtime {
             [data_dir.join("runtimes").join(name), Path::new(SYSTEM_DATA).join("runtimes").join(name)];
         for folder in &candidates {
             let path = folder.join("manifest.toml");
-            match fs::read_to_string(&path) {
-                Ok(text) => return Self::prepared(folder, &path, &text),
+            match File::open(&path) {
+                Ok(file) => return Self::prepared(folder, &path, file),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(RuntimeError::Unsound { path, reason: error.to_string() }),
             }
@@ -90,13 +93,17 @@ impl Runtime {
         Err(RuntimeError::NotPrepared { name: name.to_owned(), looked_in: looked_in.join(" and ") })
     }
 
-    fn prepared(folder: &Path, path: &Path, text: &str) -> Result<Self, RuntimeError> {
+    fn prepared(folder: &Path, path: &Path, mut file: File) -> Result<Self, RuntimeError> {
         let unsound = |reason: String| RuntimeError::Unsound { path: path.to_owned(), reason };
-        let manifest: Manifest = toml::from_str(text).map_err(|error| unsound(error.message().to_owned()))?;
+        file.try_lock_shared().map_err(|error| unsound(error.to_string()))?;
+        let mut text = String::new();
+        io::Read::read_to_string(&mut file, &mut text).map_err(|error| unsound(error.to_string()))?;
+        let manifest: Manifest =
+            toml::from_str(&text).map_err(|error| unsound(error.message().to_owned()))?;
         if manifest.format != FORMAT {
             return Err(unsound(format!("made by another version of redoma (format {})", manifest.format)));
         }
-        Ok(Self { folder: folder.to_owned(), kind: Kind::Prepared(manifest) })
+        Ok(Self { folder: folder.to_owned(), kind: Kind::Prepared(manifest), _in_use: Some(file) })
     }
 
     fn root_folder(path: &Path) -> Result<Self, RuntimeError> {
@@ -105,7 +112,7 @@ impl Runtime {
         if !folder.join("usr").is_dir() && !folder.join("bin").is_dir() {
             return Err(RuntimeError::NotARoot(folder));
         }
-        Ok(Self { folder, kind: Kind::RootFolder })
+        Ok(Self { folder, kind: Kind::RootFolder, _in_use: None })
     }
 
     pub fn folder(&self) -> &Path {

@@ -12,7 +12,7 @@ use redoma_jail::cgroup::Group;
 use redoma_jail::{Event, JailError, Sandbox, SignalPipe, Stdio, Weakening, above_stdio};
 use redoma_model::{LimitName, Limits};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use rustix::io::{Errno, IoSliceMut, ReadWriteFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::capture::{Capture, Stream};
@@ -186,7 +186,14 @@ impl Supervisor<'_> {
         };
         watched.wall = start.elapsed();
         watched.abandoned = Weakening::from_environment().has("kill") && self.sandbox.abandon();
+        if let (Some(group), false) = (self.group, watched.abandoned) {
+            group.kill_all();
+        }
         self.sandbox.kill_and_wait();
+        if watched.stop.is_some() {
+            // A run that had to be ended is over when it has ended.
+            watched.wall = start.elapsed();
+        }
         watched.event = event.unwrap_or(Event::Gone);
         // Everybody who could write is gone: what is in the pipes now is all there will be.
         pass_on_all(&mut self.pipes.stdout, &mut watched.stdout, Stream::Stdout, self.observer);
@@ -331,6 +338,16 @@ fn pass_on_all(
     while pass_on(pipe, capture, stream, observer) {}
 }
 
+/// Reads what is there. Others may read the same pipe, so that being readable a moment ago promises nothing.
+fn read_without_waiting(fd: &OwnedFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+    let here = u64::MAX; // not at an offset, but wherever reading goes on
+    match rustix::io::preadv2(fd, &mut [IoSliceMut::new(buffer)], here, ReadWriteFlags::NOWAIT) {
+        // Not every kind of file can: those that can't (plain files) don't make one wait.
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => rustix::io::read(fd, buffer),
+        other => other,
+    }
+}
+
 /// What was read from our input and not yet taken by the program.
 #[derive(Debug, Default)]
 struct InputBuffer {
@@ -350,7 +367,7 @@ impl InputBuffer {
             && let Stdin::From(fd) = source
         {
             self.bytes.resize(CHUNK, 0);
-            match rustix::io::read(&*fd, &mut self.bytes[..]) {
+            match read_without_waiting(fd, &mut self.bytes) {
                 Ok(count) => self.bytes.truncate(count),
                 Err(Errno::AGAIN | Errno::INTR) => {
                     self.bytes.clear();

@@ -3,8 +3,7 @@
 //! When PID 1 leaves, the kernel kills everything else in its namespace: no daemon, however often it forked, outlives
 //! the program. Code inside can neither read nor signal this process: the kernel drops signals that PID 1 has no handler for, it is not
 //! dumpable (so `/proc/1/mem`, `environ` and `root` are closed), `/proc` does not show it, and it sits outside of the
-//! program's Landlock domain. What code can do, having the same uid, is to change its scheduling: that slows the
-//! sandbox's own end.
+//! program's Landlock domain. It has the same uid, so the filter keeps its scheduling and limits out of reach.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 

@@ -10,6 +10,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -37,7 +38,7 @@ impl OwnerTag {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let pid = std::process::id();
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let start = start_time(pid).unwrap_or(0);
+        let start = start_time(pid).unwrap_or_default();
         Self(format!("{}-{}-{pid}-{start}-{count}", Self::PREFIX, pid_namespace()))
     }
 
@@ -52,7 +53,7 @@ impl OwnerTag {
         let numbers: Vec<u64> = rest.split('-').skip(1).filter_map(|part| part.parse().ok()).collect();
         let [namespace, pid, start, _count] = numbers[..] else { return false };
         let Ok(pid) = u32::try_from(pid) else { return false };
-        namespace == pid_namespace() && start_time(pid) != Some(start)
+        namespace == pid_namespace() && is_dead(pid, start)
     }
 }
 
@@ -63,14 +64,30 @@ impl Default for OwnerTag {
 }
 
 /// When a process started, in clock ticks since boot: with its number, a name that is never given twice.
-fn start_time(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+fn start_time(pid: u32) -> io::Result<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The command, in parentheses, may hold anything; fields count from behind the last one.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    let fields = stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace());
+    let start = fields.and_then(|mut fields| fields.nth(19)?.parse().ok());
+    start.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+/// Only what is surely dead is: not one that can't be looked at.
+fn is_dead(pid: u32, start: u64) -> bool {
+    match start_time(pid) {
+        Ok(now) => now != start,
+        Err(error) => {
+            error.kind() == io::ErrorKind::NotFound || Errno::from_io_error(&error) == Some(Errno::SRCH)
+        }
+    }
+}
+
+/// Which numbers are meant: those of this PID namespace, since this boot of this machine. A data folder may be shared.
 fn pid_namespace() -> u64 {
-    std::fs::metadata("/proc/self/ns/pid").map_or(0, |meta| std::os::unix::fs::MetadataExt::ino(&meta))
+    let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino());
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits = boot.bytes().filter_map(|byte| char::from(byte).to_digit(16)).take(8);
+    (digits.fold(0u64, |sum, digit| sum << 4 | u64::from(digit)) << 32) ^ namespace
 }
 
 /// Removes folders of runs whose makers are dead.

@@ -183,13 +183,24 @@ pub struct Plan {
     pub weakening: Weakening,
 }
 
+/// What the scratch holds before the code runs: its own root, five folders, the home's entries, the script.
+fn own_inodes(home: &[TreeEntry]) -> u64 {
+    7 + home.len() as u64
+}
+
 impl Plan {
+    /// How many inodes of the scratch are not the code's.
+    pub fn own_inodes(&self) -> u64 {
+        own_inodes(&self.home)
+    }
+
     /// A plan for `program` with every layer that `layers` names; the caller has made sure of what may be missing.
     pub fn new(
         ids: Ids,
         limits: &Limits,
         layers: &[Layer],
         tree: Vec<TreeEntry>,
+        home: Vec<TreeEntry>,
         program: Program,
     ) -> Result<Self, PlanError> {
         let weakening = Weakening::from_environment();
@@ -198,12 +209,12 @@ impl Plan {
         Ok(Self {
             ids,
             tree,
-            home: Vec::new(),
             scratch: Scratch {
                 size: c_string(limits.disk.0.to_string())?,
-                // The folders of the scratch itself come on top of what the code may make.
-                inodes: c_string((limits.files + 8).to_string())?,
+                // What we put there ourselves comes on top of what the code may make.
+                inodes: c_string((limits.files + own_inodes(&home)).to_string())?,
             },
+            home,
             workspace: Workspace { inputs: None, script: None },
             program,
             rlimits: Rlimits::from_limits(limits, layers.contains(&Layer::Cgroup)),

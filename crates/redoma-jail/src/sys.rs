@@ -65,9 +65,12 @@ pub(crate) fn clone_into(namespaces: c_int, cgroup: Option<BorrowedFd<'_>>) -> R
 
 /// A plain fork by system call: no atfork handlers run, so it is safe after [`clone_into`]. `None` in the child.
 pub(crate) fn fork() -> Result<Option<Pid>, Errno> {
+    const NONE: c_long = 0;
     // SAFETY: without CLONE_VM this is fork; a null stack means a copy of the caller's. The argument order differs
     // between architectures only in the last two, both null here.
-    let pid = checked(unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) })?;
+    let pid = checked(unsafe {
+        libc::syscall(libc::SYS_clone, c_long::from(libc::SIGCHLD), NONE, NONE, NONE, NONE)
+    })?;
     Ok(Pid::from_raw(pid as i32))
 }
 
@@ -277,6 +280,13 @@ impl SignalPipe {
         let mut record = [0u8; size_of::<libc::signalfd_siginfo>()];
         let read = rustix::io::read(&self.0, &mut record).ok()?;
         (read == record.len()).then(|| i32::from_ne_bytes([record[0], record[1], record[2], record[3]]))
+    }
+}
+
+impl Drop for SignalPipe {
+    /// From here on the signals do again what they usually do.
+    fn drop(&mut self) {
+        let _ = set_signal_mask(libc::SIG_UNBLOCK, &[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]);
     }
 }
 

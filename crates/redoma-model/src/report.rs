@@ -79,6 +79,7 @@ pub struct RunReport {
     pub exit_code: Option<i32>,
     /// The signal's name, such as `SIGSEGV`.
     pub signal: Option<String>,
+    pub signal_number: Option<i32>,
     /// The limit that ended the run.
     pub limit: Option<LimitName>,
     /// Every limit that was reached, also where the program went on (a refused fork, a full disk, cut output).

@@ -198,7 +198,10 @@ fn cgroup(host: &Host) -> Check {
         Err(error) => Check::missing(
             "cgroup",
             error.to_string(),
-            "see there; or name \"cgroup\" in isolation.allow_missing and go without limits for whole process trees",
+            format!(
+                "{}. Or go without limits for whole process trees: \"cgroup\" in isolation.allow_missing",
+                error.advice()
+            ),
         ),
     }
 }

@@ -28,6 +28,8 @@ const OWN_FAILURE: u8 = 125;
 
 /// The whole program.
 pub fn main() -> ExitCode {
+    // What is made for sandboxes must be readable for their uid, and writable for nobody else, whatever the caller's.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     if let Some(code) = inside::if_inside() {
         return code;
     }

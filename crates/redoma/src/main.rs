@@ -2,6 +2,11 @@
 
 use std::process::ExitCode;
 
+#[cfg(feature = "weaken")]
+compile_error!(
+    "`redoma` itself is never built with walls to leave out; build `-p redoma-weakened` by itself"
+);
+
 fn main() -> ExitCode {
     redoma::main()
 }

@@ -4,6 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
 
 use anyhow::{Context, bail};
 use redoma_engine::{
@@ -26,6 +28,12 @@ pub fn run(
 ) -> anyhow::Result<ExitCode> {
     let data_dir = data_dir(global)?;
     let config = Config::load(global, &data_dir)?;
+    let host = Host::detect();
+    let waived = config.waived()?;
+    if host.hierarchy.is_err() && !waived.contains(&redoma_model::Layer::Cgroup) {
+        // Before anything is read from standard input: this starts the program anew.
+        systemd_scope::try_to_enter();
+    }
     let mut profile = config.profile(arguments.profile.as_deref())?;
     profile.limits = profile.limits.with(&arguments.limits.patch())?;
     if let Some(runtime) = arguments.runtime.take() {
@@ -43,11 +51,6 @@ pub fn run(
         bail!("--out {} is a file; name a folder", out.display());
     }
     let runtime = Runtime::find(&profile.runtime, &data_dir)?;
-    let host = Host::detect();
-    let waived = config.waived()?;
-    if host.hierarchy.is_err() && !waived.contains(&redoma_model::Layer::Cgroup) {
-        systemd_scope::try_to_enter();
-    }
     let limits = profile.limits.clone();
     let request = RunRequest {
         language,
@@ -65,12 +68,13 @@ pub fn run(
         Some(janitor) => janitor,
         None => Janitor::start().context("can't start a process")?,
     };
-    let mut shown = Shown { silent: arguments.json };
+    let mut shown = Shown { silent: arguments.json, writer: None };
     let (report, failed) = match redoma_engine::run(&host, &runtime, request, &mut shown, janitor) {
         Ok(report) => (report, None),
         Err(RunError::Harvest { report, error }) => (*report, Some(error)),
         Err(error) => return Err(error.into()),
     };
+    shown.finish();
     if arguments.json {
         print_json(&report)?;
     } else if !arguments.quiet {
@@ -143,9 +147,11 @@ fn stdin() -> Stdin {
     }
 }
 
-/// Output as it comes.
+/// Output as it comes, written by a thread of its own: whoever reads it slowly must not keep the supervisor from its
+/// clock. What waits is bounded by the output limit.
 struct Shown {
     silent: bool,
+    writer: Option<(Sender<(Stream, Vec<u8>)>, JoinHandle<()>)>,
 }
 
 impl Observer for Shown {
@@ -153,11 +159,31 @@ impl Observer for Shown {
         if self.silent {
             return;
         }
-        // If nobody reads us any more, the program may still finish its work.
-        let _ = match stream {
-            Stream::Stdout => write_now(std::io::stdout().lock(), bytes),
-            Stream::Stderr => write_now(std::io::stderr().lock(), bytes),
-        };
+        // Started by the first output, when everything that must be cloned from a single thread has been.
+        let (sender, _) = self.writer.get_or_insert_with(|| {
+            let (sender, pieces) = std::sync::mpsc::channel::<(Stream, Vec<u8>)>();
+            let writer = std::thread::spawn(move || {
+                for (stream, bytes) in pieces {
+                    // If nobody reads us any more, the program may still finish its work.
+                    let _ = match stream {
+                        Stream::Stdout => write_now(std::io::stdout().lock(), &bytes),
+                        Stream::Stderr => write_now(std::io::stderr().lock(), &bytes),
+                    };
+                }
+            });
+            (sender, writer)
+        });
+        let _ = sender.send((stream, bytes.to_vec()));
+    }
+}
+
+impl Shown {
+    /// Waits until all is written.
+    fn finish(&mut self) {
+        if let Some((sender, writer)) = self.writer.take() {
+            drop(sender);
+            let _ = writer.join();
+        }
     }
 }
 
@@ -221,30 +247,12 @@ fn raise(limit: LimitName) -> String {
 }
 
 fn exit_code(report: &RunReport) -> ExitCode {
-    let by_signal = |name: &str| match name {
-        "SIGHUP" => 129,
-        "SIGINT" => 130,
-        "SIGQUIT" => 131,
-        "SIGILL" => 132,
-        "SIGTRAP" => 133,
-        "SIGABRT" => 134,
-        "SIGBUS" => 135,
-        "SIGFPE" => 136,
-        "SIGSEGV" => 139,
-        "SIGPIPE" => 141,
-        "SIGALRM" => 142,
-        "SIGTERM" => 143,
-        "SIGSYS" => 159,
-        _ => 137,
-    };
-    let code = match (report.ending, report.exit_code) {
-        (Ending::Limit, _) => match report.limit {
-            Some(LimitName::Wall | LimitName::CpuTime) => 124,
-            _ => 137,
-        },
-        (Ending::Cancelled, _) => 130,
-        (_, Some(code)) => u8::try_from(code).unwrap_or(OWN_FAILURE),
-        (_, None) => report.signal.as_deref().map_or(OWN_FAILURE, by_signal),
-    };
-    ExitCode::from(code)
+    let by_signal =
+        report.signal_number.and_then(|number| u8::try_from(128 + number).ok()).unwrap_or(OWN_FAILURE);
+    ExitCode::from(match (report.ending, report.limit, report.exit_code) {
+        (Ending::Limit, Some(LimitName::Wall | LimitName::CpuTime), _) => 124,
+        (Ending::Limit, _, _) => 137,
+        (Ending::Exited, _, Some(code)) => u8::try_from(code).unwrap_or(OWN_FAILURE),
+        _ => by_signal,
+    })
 }

@@ -1,6 +1,7 @@
 # claim: what waits in TCP connections over loopback is bounded by a fraction of the memory limit
 # weaken: limits
 # flags: --memory 32MiB
+# or_limit: memory
 import socket
 
 MOST = 48 << 20

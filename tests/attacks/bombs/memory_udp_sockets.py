@@ -1,6 +1,7 @@
 # claim: what waits in UDP sockets on loopback is bounded by a fraction of the memory limit
 # weaken: limits
 # flags: --memory 32MiB
+# or_limit: memory
 import socket
 
 sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

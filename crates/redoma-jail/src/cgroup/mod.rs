@@ -44,16 +44,44 @@ impl CgroupError {
 /// Why no group can be made here.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum NoCgroup {
-    #[error("no cgroup file system is mounted; mount cgroup2 at /sys/fs/cgroup")]
+    #[error("no cgroup file system is mounted")]
     NotMounted,
-    #[error(
-        "the controllers {missing} are on no hierarchy; enable them on the kernel command line (cgroup_enable=…)"
-    )]
+    #[error("the cgroup controllers {missing} are on no hierarchy")]
     NoController { missing: String },
-    #[error(
-        "no cgroup in which this user may make groups with memory, pids and cpu limits ({tried}); {advice}"
-    )]
-    NotDelegated { tried: String, advice: String },
+    #[error("this user may make no cgroups with memory, pids and cpu limits (tried {first} and {more} more)")]
+    NotDelegated { first: String, more: usize, version: u8 },
+}
+
+impl NoCgroup {
+    fn not_delegated(version: u8, tried: &[String]) -> Self {
+        let first = tried.first().cloned().unwrap_or_default();
+        Self::NotDelegated { first, more: tried.len().saturating_sub(1), version }
+    }
+
+    /// What to do about it.
+    pub fn advice(&self) -> String {
+        let uid = rustix::process::getuid().as_raw();
+        let program =
+            std::env::current_exe().map_or_else(|_| "redoma".to_owned(), |path| path.display().to_string());
+        match self {
+            Self::NotMounted => "mount cgroup2 at /sys/fs/cgroup".to_owned(),
+            Self::NoController { .. } => {
+                "boot with cgroup_enable=memory, or hand them down: systemctl edit user@.service, [Service] \
+                 Delegate=cpu memory pids io"
+                    .to_owned()
+            }
+            Self::NotDelegated { .. } if uid == 0 => {
+                "inside a container the cgroup file system must be writable".to_owned()
+            }
+            Self::NotDelegated { version: 1, .. } => {
+                format!("an administrator runs this once per boot: sudo {program} setup --delegate {uid}")
+            }
+            Self::NotDelegated { .. } => format!(
+                "run it in a scope of systemd's: systemd-run --user --scope -p Delegate=yes {program} …; if controllers are \
+                 missing there: systemctl edit user@.service, [Service] Delegate=cpu memory pids io"
+            ),
+        }
+    }
 }
 
 /// What a group is to enforce.
@@ -109,6 +137,9 @@ pub trait Group: Debug {
     fn entry(&self) -> Entry<'_>;
     /// CPU time used so far by all processes, ended ones included.
     fn cpu_time(&self) -> Option<Duration>;
+    /// Kills every process in the group, where the kernel's own killing of a PID namespace waits for its init to be
+    /// scheduled.
+    fn kill_all(&self);
     /// Processes and threads at this moment, the sandbox's init among them.
     fn pids_current(&self) -> Option<u64>;
     fn usage(&self) -> GroupUsage;
@@ -211,7 +242,7 @@ pub fn remove_folder(folder: &Path, patience: Duration) -> bool {
     }
 }
 
-/// Kills the processes in a sandbox's own group. Only ever called on folders that this program named and made.
+/// Kills the processes in a sandbox's own group, as they are at this moment. Only ever called on folders that this program named and made.
 fn kill_members(folder: &Path) {
     let Ok(members) = fs::read_to_string(folder.join("cgroup.procs")) else { return };
     for pid in members.lines().filter_map(|line| line.parse().ok()).filter_map(rustix::process::Pid::from_raw)
@@ -336,17 +367,6 @@ pub fn delegate(uid: u32) -> Result<Vec<PathBuf>, CgroupError> {
         return Ok(Vec::new());
     }
     v1::delegate(&mounts, uid)
-}
-
-/// How a user without root gets a group of their own.
-fn delegation_advice() -> String {
-    let uid = rustix::process::getuid().as_raw();
-    if uid == 0 {
-        return "inside a container the cgroup file system must be writable".to_owned();
-    }
-    format!(
-        "let an administrator run `redoma setup --delegate {uid}` once per boot, or start it with `systemd-run --user --scope -p Delegate=yes redoma …`"
-    )
 }
 
 fn may_write(folder: &Path) -> bool {

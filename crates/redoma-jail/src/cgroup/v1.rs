@@ -8,8 +8,8 @@ use std::time::Duration;
 use redoma_model::Layer;
 
 use super::{
-    CgroupError, Entry, Group, GroupLimits, GroupUsage, Mounts, NoCgroup, may_write, read_keyed, read_number,
-    remove_folder, write,
+    CgroupError, Entry, Group, GroupLimits, GroupUsage, Mounts, NoCgroup, kill_members, may_write,
+    read_keyed, read_number, remove_folder, write,
 };
 
 /// The folders in which groups are made, one per controller (co-mounted ones are the same folder).
@@ -36,8 +36,7 @@ impl Hierarchy {
         }
         if !missing.is_empty() {
             let tried: Vec<_> = missing.iter().flat_map(|reason| reason.tried.iter().cloned()).collect();
-            let tried = format!("not writable: {}", tried.join(", "));
-            return Err(NoCgroup::NotDelegated { tried, advice: super::delegation_advice() });
+            return Err(NoCgroup::not_delegated(1, &tried));
         }
         let [Ok(memory), Ok(pids), Ok(cpu), Ok(cpuacct)] = required else { return Err(NoCgroup::NotMounted) };
         Ok(Self { memory, pids, cpu, cpuacct, blkio: place(mounts, "blkio").ok() })
@@ -194,6 +193,16 @@ impl Group for V1Group {
 
     fn cpu_time(&self) -> Option<Duration> {
         read_number(&self.cpuacct.join("cpuacct.usage")).map(Duration::from_nanos)
+    }
+
+    fn kill_all(&self) {
+        // More may be forked meanwhile; not many rounds are needed, since the killed fork no more.
+        for _ in 0..20 {
+            if self.pids_current() == Some(0) {
+                break;
+            }
+            kill_members(&self.pids);
+        }
     }
 
     fn pids_current(&self) -> Option<u64> {

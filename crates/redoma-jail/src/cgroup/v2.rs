@@ -13,8 +13,8 @@ use std::time::Duration;
 use redoma_model::Layer;
 
 use super::{
-    CgroupError, Entry, Group, GroupLimits, GroupUsage, Mounts, NoCgroup, may_write, read_keyed, read_number,
-    remove_folder, write,
+    CgroupError, Entry, Group, GroupLimits, GroupUsage, Mounts, NoCgroup, kill_members, may_write,
+    read_keyed, read_number, remove_folder, write,
 };
 
 const REQUIRED: [&str; 3] = ["memory", "pids", "cpu"];
@@ -50,7 +50,7 @@ impl Hierarchy {
             }
             tried.push(format!("{} can't hand controllers down", folder.display()));
         }
-        Err(NoCgroup::NotDelegated { tried: tried.join("; "), advice: super::delegation_advice() })
+        Err(NoCgroup::not_delegated(2, &tried))
     }
 
     pub(super) fn place(&self) -> String {
@@ -146,6 +146,12 @@ impl Group for V2Group {
 
     fn cpu_time(&self) -> Option<Duration> {
         read_keyed(&self.folder.join("cpu.stat"), "usage_usec ").map(Duration::from_micros)
+    }
+
+    fn kill_all(&self) {
+        if self.set("cgroup.kill", "1").is_err() {
+            kill_members(&self.folder); // before Linux 5.14
+        }
     }
 
     fn pids_current(&self) -> Option<u64> {

@@ -144,15 +144,18 @@ fn arguments_decide(rule: &Rule) -> Vec<libc::sock_filter> {
     // Alternatives, each a list of conditions that must all hold.
     for alternative in rule.allowed_if {
         let mut failed_jumps = Vec::new();
-        for Condition { argument, half, mask, one_of } in *alternative {
+        for Condition { negated, argument, half, mask, one_of } in *alternative {
             program.push(statement(LOAD, argument_offset(*argument, *half)));
             if *mask != u32::MAX {
                 program.push(statement(MASK, *mask));
             }
-            // Each value: equal jumps over the rest and over the long jump behind them.
+            // A value that is equal jumps over the rest: past the long jump behind them or, negated, to it.
             for (index, value) in one_of.iter().enumerate() {
-                let to_success = u8::try_from(one_of.len() - index).unwrap_or(u8::MAX);
-                program.push(branch(JUMP_IF_EQUAL, *value, to_success, 0));
+                let over_the_rest = u8::try_from(one_of.len() - index).unwrap_or(u8::MAX);
+                program.push(branch(JUMP_IF_EQUAL, *value, over_the_rest, 0));
+            }
+            if *negated {
+                program.push(statement(JUMP, 1));
             }
             failed_jumps.push(program.len());
             program.push(statement(JUMP, 0));
@@ -288,6 +291,18 @@ mod tests {
             "a pointer whose low half is zero is still a pointer"
         );
         assert_ne!(prlimit(1, 7, 0x7fff_0000_1000), ALLOW, "another process's");
+    }
+
+    #[test]
+    fn inits_scheduling_is_out_of_reach_and_ones_own_is_not() {
+        for call in [libc::SYS_sched_setaffinity, libc::SYS_sched_setscheduler, libc::SYS_sched_setattr] {
+            assert_eq!(decision(call, [0, 0, 0, 0, 0, 0]), ALLOW);
+            assert_eq!(decision(call, [2, 0, 0, 0, 0, 0]), ALLOW);
+            assert_ne!(decision(call, [1, 0, 0, 0, 0, 0]), ALLOW);
+        }
+        let setpriority = |which: u64, who: u64| decision(libc::SYS_setpriority, [which, who, 5, 0, 0, 0]);
+        assert_eq!((setpriority(0, 0), setpriority(0, 7), setpriority(1, 0)), (ALLOW, ALLOW, ALLOW));
+        assert!(setpriority(0, 1) != ALLOW && setpriority(2, 0) != ALLOW && setpriority(2, 1000) != ALLOW);
     }
 
     #[test]

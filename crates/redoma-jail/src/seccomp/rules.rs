@@ -31,9 +31,10 @@ pub enum Half {
     High,
 }
 
-/// Holds if the argument's half, masked, is one of the values.
+/// Holds if the argument's half, masked, is one of the values; or, if `negated`, none of them.
 #[derive(Debug, Clone, Copy)]
 pub struct Condition {
+    pub(super) negated: bool,
     pub(super) argument: u8,
     pub(super) half: Half,
     pub(super) mask: u32,
@@ -62,7 +63,7 @@ macro_rules! calls {
 
 /// Memory, threads, time, signals: every process from its first instruction on.
 const RUNNING: &[Named] = calls!(
-    SYS_brk SYS_munmap SYS_mprotect SYS_mremap SYS_madvise SYS_mincore SYS_msync SYS_mlock SYS_mlock2
+    SYS_brk SYS_munmap SYS_mprotect SYS_mremap SYS_madvise SYS_mincore SYS_mlock SYS_mlock2
     SYS_munlock SYS_mlockall SYS_munlockall SYS_membarrier SYS_pkey_alloc SYS_pkey_free SYS_pkey_mprotect
     SYS_futex SYS_futex_waitv SYS_set_robust_list SYS_get_robust_list SYS_rseq SYS_set_tid_address
     SYS_rt_sigaction SYS_rt_sigprocmask SYS_rt_sigreturn SYS_rt_sigpending SYS_rt_sigsuspend SYS_rt_sigtimedwait
@@ -70,10 +71,9 @@ const RUNNING: &[Named] = calls!(
     SYS_clock_gettime SYS_clock_getres SYS_clock_nanosleep SYS_nanosleep SYS_gettimeofday SYS_times
     SYS_getitimer SYS_setitimer SYS_timer_create SYS_timer_settime SYS_timer_gettime SYS_timer_getoverrun
     SYS_timer_delete SYS_timerfd_create SYS_timerfd_settime SYS_timerfd_gettime
-    SYS_getrandom SYS_sched_yield SYS_sched_getaffinity SYS_sched_setaffinity SYS_sched_getparam
-    SYS_sched_setparam SYS_sched_getscheduler SYS_sched_setscheduler SYS_sched_get_priority_max
-    SYS_sched_get_priority_min SYS_sched_rr_get_interval SYS_sched_getattr SYS_sched_setattr SYS_getpriority
-    SYS_setpriority SYS_getcpu SYS_get_mempolicy SYS_getrlimit SYS_getrusage
+    SYS_getrandom SYS_sched_yield SYS_sched_getaffinity SYS_sched_getparam SYS_sched_getscheduler
+    SYS_sched_get_priority_max SYS_sched_get_priority_min SYS_sched_rr_get_interval SYS_sched_getattr
+    SYS_getpriority SYS_getcpu SYS_get_mempolicy SYS_getrlimit SYS_getrusage
     SYS_sysinfo SYS_uname
 );
 
@@ -93,14 +93,12 @@ const LANDLOCK: &[Named] = calls!(
 
 /// Files and folders: what may be reached is the mounts' and Landlock's business, not this list's.
 const FILES: &[Named] = calls!(
-    SYS_read SYS_write SYS_readv SYS_writev SYS_pread64 SYS_pwrite64 SYS_preadv SYS_pwritev SYS_preadv2
-    SYS_pwritev2 SYS_lseek SYS_openat SYS_openat2 SYS_close SYS_close_range SYS_dup SYS_dup3 SYS_flock
+    SYS_read SYS_write SYS_readv SYS_writev SYS_pread64 SYS_pwrite64 SYS_preadv SYS_pwritev SYS_lseek SYS_openat SYS_openat2 SYS_close SYS_close_range SYS_dup SYS_dup3 SYS_flock
     SYS_fstat SYS_newfstatat SYS_statx SYS_statfs SYS_fstatfs SYS_faccessat SYS_faccessat2 SYS_readlinkat
     SYS_getdents64 SYS_getcwd SYS_chdir SYS_fchdir SYS_umask
     SYS_mkdirat SYS_unlinkat SYS_renameat SYS_renameat2 SYS_linkat SYS_symlinkat
     SYS_fchmod SYS_fchmodat SYS_fchown SYS_fchownat SYS_utimensat
-    SYS_truncate SYS_ftruncate SYS_fallocate SYS_fadvise64 SYS_readahead
-    SYS_fsync SYS_fdatasync SYS_sync_file_range
+    SYS_truncate SYS_ftruncate SYS_fallocate SYS_readahead
     SYS_sendfile SYS_copy_file_range SYS_splice SYS_tee
     SYS_getxattr SYS_lgetxattr SYS_fgetxattr SYS_listxattr SYS_llistxattr SYS_flistxattr
     SYS_removexattr SYS_lremovexattr SYS_fremovexattr
@@ -182,13 +180,16 @@ const NAMESPACE_FLAGS: u32 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWNET) as u32;
 
 const fn when(argument: u8, one_of: &'static [u32]) -> Condition {
-    Condition { argument, half: Half::Low, mask: u32::MAX, one_of }
+    Condition { negated: false, argument, half: Half::Low, mask: u32::MAX, one_of }
+}
+const fn unless(argument: u8, one_of: &'static [u32]) -> Condition {
+    Condition { negated: true, ..when(argument, one_of) }
 }
 const fn when_high(argument: u8, one_of: &'static [u32]) -> Condition {
-    Condition { argument, half: Half::High, mask: u32::MAX, one_of }
+    Condition { half: Half::High, ..when(argument, one_of) }
 }
 const fn when_masked(argument: u8, mask: u32, one_of: &'static [u32]) -> Condition {
-    Condition { argument, half: Half::Low, mask, one_of }
+    Condition { mask, ..when(argument, one_of) }
 }
 
 /// `clone`: threads and processes, but no namespaces.
@@ -235,6 +236,16 @@ const RESOURCES: &[u32] = &[0, 1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 const PRLIMIT: &[&[Condition]] =
     &[&[when(0, &[0]), when(1, RESOURCES)], &[when(2, &[0]), when_high(2, &[0])]];
 const SETRLIMIT: &[&[Condition]] = &[&[when(0, RESOURCES)]];
+
+/// Init has the same uid as the code. Made idle and pinned to a busy core it would take its time to die, and with it the
+/// whole sandbox.
+const NOT_INIT: &[&[Condition]] = &[&[unless(0, &[1])]];
+/// One process's priority (not init's) or a group's; not that of all processes of the uid.
+const SETPRIORITY: &[&[Condition]] = &[&[when(0, &[0]), unless(1, &[1])], &[when(0, &[1])]];
+/// `RWF_NOWAIT` tells whether a file of the runtime is in memory, and so whether somebody else has just read it; throwing
+/// it out of memory makes that a tool.
+const NO_PEEKING_AT_THE_CACHE: &[&[Condition]] = &[&[when_masked(5, libc::RWF_NOWAIT as u32, &[0])]];
+const NO_EVICTING: &[&[Condition]] = &[&[unless(3, &[libc::POSIX_FADV_DONTNEED as u32])]];
 
 /// The type of a socket without its flags.
 const SOCKET_TYPE: u32 = 0xf;
@@ -345,8 +356,10 @@ pub fn rules() -> Vec<Rule> {
     }
     // Its flags are in memory, where a filter can't look; on ENOSYS glibc goes back to `clone`.
     add(calls!(SYS_clone3), Some(Refusal::Errno(libc::ENOSYS)));
-    // Would write back the host's file systems: told that it is done.
-    add(calls!(SYS_sync SYS_syncfs), Some(Refusal::Errno(0)));
+    // Would make the host's disks flush, also through the runtime's files. Told that it is done, which is true of all
+    // that can be written in here: it is in memory.
+    let flushing = calls!(SYS_sync SYS_syncfs SYS_fsync SYS_fdatasync SYS_sync_file_range SYS_msync);
+    add(flushing, Some(Refusal::Errno(0)));
     for watches in [REFUSED_WATCHES, REFUSED_OLD_WATCHES] {
         add(watches, Some(Refusal::Errno(libc::ENOSYS)));
     }
@@ -363,6 +376,19 @@ pub fn rules() -> Vec<Rule> {
     ));
     rules.push(rule("SYS_fcntl", libc::SYS_fcntl, &[FCNTLS], Some(Refusal::Errno(libc::EINVAL))));
     rules.push(rule("SYS_prlimit64", libc::SYS_prlimit64, PRLIMIT, forbidden));
+    for (name, number) in [
+        ("SYS_sched_setaffinity", libc::SYS_sched_setaffinity),
+        ("SYS_sched_setparam", libc::SYS_sched_setparam),
+        ("SYS_sched_setscheduler", libc::SYS_sched_setscheduler),
+        ("SYS_sched_setattr", libc::SYS_sched_setattr),
+    ] {
+        rules.push(rule(name, number, NOT_INIT, forbidden));
+    }
+    rules.push(rule("SYS_setpriority", libc::SYS_setpriority, SETPRIORITY, forbidden));
+    let unsupported = Some(Refusal::Errno(libc::EOPNOTSUPP));
+    rules.push(rule("SYS_preadv2", libc::SYS_preadv2, NO_PEEKING_AT_THE_CACHE, unsupported));
+    rules.push(rule("SYS_pwritev2", libc::SYS_pwritev2, NO_PEEKING_AT_THE_CACHE, unsupported));
+    rules.push(rule("SYS_fadvise64", libc::SYS_fadvise64, NO_EVICTING, Some(Refusal::Errno(0))));
     rules.push(rule("SYS_setrlimit", libc::SYS_setrlimit, SETRLIMIT, forbidden));
     rules.push(rule("SYS_socket", libc::SYS_socket, &[UNIX_SOCKET, INET_SOCKET], forbidden));
     rules.push(rule("SYS_socketpair", libc::SYS_socketpair, &[UNIX_SOCKET], forbidden));

@@ -15,6 +15,7 @@ use anyhow::{Context, bail};
 use redoma_engine::Manifest;
 use redoma_engine::runtime::FORMAT;
 use redoma_model::ByteSize;
+use rustix::fs::RenameFlags;
 use sha2::{Digest, Sha256};
 
 use crate::cli::{Global, SetupArguments};
@@ -75,19 +76,26 @@ fn build(
     make_room(runtimes)?;
     let new = runtimes.join(".base-new");
     let old = runtimes.join(".base-old");
-    for leftover in [&new, &old] {
-        remove(leftover)?;
-    }
+    remove(&new)?;
+    remove_unused(&old)?;
     fs::create_dir(&new).with_context(|| format!("can't make {}", new.display()))?;
     etc::write(&new.join("etc"))?;
     python::build(python, &new.join("python"))?;
     let links = python::matplotlib_cache(&new.join("python"))?;
     write_manifest(&new, &manifest(links))?;
+    let in_place = || format!("can't put {} in place", folder.display());
     if folder.exists() {
-        fs::rename(folder, &old).with_context(|| format!("can't move {} away", folder.display()))?;
+        // In one step, so that there is no moment without a runtime.
+        let cwd = rustix::fs::CWD;
+        rustix::fs::renameat_with(cwd, &new, cwd, folder, RenameFlags::EXCHANGE).with_context(in_place)?;
+        remove_unused(&old)?;
+        if !old.exists() {
+            fs::rename(&new, &old).with_context(in_place)?;
+            remove_unused(&old)?;
+        }
+    } else {
+        fs::rename(&new, folder).with_context(in_place)?;
     }
-    fs::rename(&new, folder).with_context(|| format!("can't put {} in place", folder.display()))?;
-    remove(&old)?;
     terminal::done(&format!("the runtime `base` is ready in {}", folder.display()));
     Ok(())
 }
@@ -97,6 +105,17 @@ fn remove(folder: &Path) -> anyhow::Result<()> {
         fs::remove_dir_all(folder).with_context(|| format!("can't remove {}", folder.display()))?;
     }
     Ok(())
+}
+
+/// Removes a runtime that no run holds; one that is in use stays until the next setup.
+fn remove_unused(folder: &Path) -> anyhow::Result<()> {
+    match File::open(folder.join("manifest.toml")) {
+        Ok(file) if file.try_lock().is_err() => {
+            terminal::note(&format!("{} is still in use; the next setup removes it", folder.display()));
+            Ok(())
+        }
+        _ => remove(folder),
+    }
 }
 
 /// One setup at a time for a data folder.
