@@ -282,6 +282,53 @@ fn every_layer_is_reported() {
 }
 
 #[test]
+fn limits_hold_while_nobody_reads_the_output() {
+    let mode = Mode::available()[0];
+    let code = "import os\nos.write(1, b'x' * 500_000)\nwhile True: pass";
+    let mut child = redoma(mode, ["run", "--wall", "1s", "-c", code]).stdout(Stdio::piped()).spawn().unwrap();
+    let supervisor = child.id();
+    // Our pipe holds 64 KiB, and nothing is read from it.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    std::thread::sleep(Duration::from_millis(700));
+    assert!(!redoma_tests::host::processes_in_groups_of(supervisor).is_empty(), "it runs");
+    while !redoma_tests::host::processes_in_groups_of(supervisor).is_empty() {
+        assert!(Instant::now() < deadline, "the sandbox lives on behind a reader that does not read");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(child.try_wait().unwrap(), None, "it still has output to write");
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let status = child.wait().unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(15));
+}
+
+#[test]
+fn typescript_runs_in_any_root_file_system_and_writes_nothing_outside_of_it() {
+    let folder = folder();
+    let (root, outside) = (folder.path().join("image"), folder.path().join("outside"));
+    std::fs::create_dir_all(root.join("usr/bin")).unwrap();
+    // Any program that needs no libraries will do for Node: what matters is how far it gets.
+    std::fs::copy(redoma_tests::redoma_program(), root.join("usr/bin/node")).unwrap();
+    std::fs::create_dir(&outside).unwrap();
+    std::fs::set_permissions(&outside, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    // An image whose links lead to the host, for whoever follows them before the root has changed.
+    for name in ["opt", "srv", ".redoma"] {
+        std::os::unix::fs::symlink(&outside, root.join(name)).unwrap();
+    }
+    for mode in Mode::available() {
+        let code = "const x: number = 1; console.log(x)";
+        let mut command = redoma(mode, ["run", "--lang", "ts", "--runtime"]);
+        let (exit, _, stderr) = text_of(command.arg(&root).args(["-c", code]));
+        assert!(
+            exit == 2 && stderr.contains("--enable-source-maps"),
+            "it was not compiled and started: {stderr}"
+        );
+        let left: Vec<_> = std::fs::read_dir(&outside).unwrap().flatten().map(|entry| entry.path()).collect();
+        assert!(left.is_empty(), "written on the host: {left:?}");
+    }
+}
+
+#[test]
 fn an_interrupted_run_ends_at_once_and_is_reported() {
     let mode = Mode::available()[0];
     let child = redoma(mode, ["run", "--json", "-c", "import time; print('up'); time.sleep(60)"])

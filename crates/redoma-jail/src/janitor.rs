@@ -68,8 +68,8 @@ fn start_time(pid: u32) -> io::Result<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The command, in parentheses, may hold anything; fields count from behind the last one.
     let fields = stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace());
-    let start = fields.and_then(|mut fields| fields.nth(19)?.parse().ok());
-    start.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    let ticks = fields.and_then(|mut fields| fields.nth(19)?.parse().ok());
+    ticks.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Only what is surely dead is: not one that can't be looked at.

@@ -89,7 +89,7 @@ pub struct RunArguments {
     /// A file to put into the workspace; the original can't be changed (may be repeated)
     #[arg(long = "in", value_name = "FILE")]
     pub inputs: Vec<PathBuf>,
-    /// Copy the files that the program makes or changes into this folder
+    /// Copy the files that the program makes or changes into this folder; files of the same name there are replaced
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     #[command(flatten)]

@@ -151,8 +151,10 @@ fn stdin() -> Stdin {
 /// clock. What waits is bounded by the output limit.
 struct Shown {
     silent: bool,
-    writer: Option<(Sender<(Stream, Vec<u8>)>, JoinHandle<()>)>,
+    writer: Option<(Sender<Piece>, JoinHandle<()>)>,
 }
+
+type Piece = (Stream, Vec<u8>);
 
 impl Observer for Shown {
     fn output(&mut self, stream: Stream, bytes: &[u8]) {
@@ -161,7 +163,7 @@ impl Observer for Shown {
         }
         // Started by the first output, when everything that must be cloned from a single thread has been.
         let (sender, _) = self.writer.get_or_insert_with(|| {
-            let (sender, pieces) = std::sync::mpsc::channel::<(Stream, Vec<u8>)>();
+            let (sender, pieces) = std::sync::mpsc::channel::<Piece>();
             let writer = std::thread::spawn(move || {
                 for (stream, bytes) in pieces {
                     // If nobody reads us any more, the program may still finish its work.

@@ -103,15 +103,24 @@ fn may_write_file(path: &Path) -> bool {
     rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
-/// If this process is the only one in its group, moves it one level down, so that the group can hand controllers down.
+/// If this process and its children (the janitor) are alone in its group, moves them one level down, so that the group can
+/// hand controllers down.
 fn leave_alone(folder: &Path, own: &Path) -> bool {
-    let me = std::process::id().to_string();
-    if folder != own || words(&folder.join("cgroup.procs")) != [me] {
+    let members = words(&folder.join("cgroup.procs"));
+    let is_ours = |pid: &String| *pid == std::process::id().to_string() || is_child(pid);
+    if folder != own || !members.iter().all(is_ours) {
         return false;
     }
     let below = folder.join(SUPERVISOR);
     let _ = fs::create_dir(&below);
-    write(&below.join("cgroup.procs"), "0").is_ok()
+    members.iter().all(|pid| write(&below.join("cgroup.procs"), pid).is_ok())
+}
+
+/// Whether this process is the parent of that one.
+fn is_child(pid: &str) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    parent.is_some_and(|parent| parent.trim() == std::process::id().to_string())
 }
 
 /// Makes sure that groups in `folder` get the controllers. Input and output is taken where it can be had.
