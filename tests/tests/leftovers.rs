@@ -119,9 +119,9 @@ fn five_hundred_runs_by_a_plain_user_leave_nothing() {
     runs_leave_nothing(Mode::Rootless);
 }
 
-/// If the janitor is killed together with its supervisor, the next run finds and removes what they left.
+/// If the janitor is killed together with its supervisor, one of the next runs finds and removes what they left.
 #[test]
-fn the_next_run_sweeps_what_a_killed_janitor_left() {
+fn the_next_runs_sweep_what_a_killed_janitor_left() {
     for mode in Mode::available() {
         let input = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();
         std::fs::set_permissions(input.path(), std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
@@ -142,9 +142,13 @@ fn the_next_run_sweeps_what_a_killed_janitor_left() {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!host::cgroups_of(supervisor).is_empty(), "there is nothing to sweep");
-        let swept = finish(start(mode, End::ByItself, input.path()), End::ByItself);
-        assert_ne!(swept, supervisor);
         let state = data_dir().join(format!("state-{}", mode.name()));
-        assert_eq!(host::leftovers(supervisor, None, &state), Vec::<String>::new());
+        let mut runs = 0;
+        while !host::leftovers(supervisor, None, &state).is_empty() {
+            runs += 1;
+            assert!(runs <= 200, "still there: {:?}", host::leftovers(supervisor, None, &state));
+            finish(start(mode, End::ByItself, input.path()), End::ByItself);
+        }
+        assert!(runs > 0);
     }
 }

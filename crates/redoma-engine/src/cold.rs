@@ -15,7 +15,7 @@ use redoma_model::{Ending, IsolationReport, Layer, LimitName, Limits, Profile, R
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::capture::Stream;
-use crate::harvest::{HarvestError, harvest};
+use crate::harvest::{Harvest, HarvestError, harvest};
 use crate::host::{Host, Refused, has_swap};
 use crate::language::{Language, Stage};
 use crate::runtime::{INSIDE, Runtime, RuntimeError};
@@ -46,6 +46,8 @@ pub struct RunRequest<'a> {
     pub data_dir: &'a Path,
     /// Where results are copied to.
     pub out: Option<PathBuf>,
+    /// Whether anybody wants to know which files the program made.
+    pub list_files: bool,
     /// Whether the observer shows output as it comes: then only a short tail is held back.
     pub live: bool,
 }
@@ -168,7 +170,12 @@ pub fn run(
     };
     let mut report = report(&request.language.id, &request.profile, watched, used, isolation, observer);
     let script = (script.as_str(), request.source.code.as_slice());
-    let harvested = harvest(sandbox.workspace(), script, limits.disk.0, request.out.as_deref());
+    let wants_files = request.list_files || request.out.is_some();
+    let harvested = if wants_files {
+        harvest(sandbox.workspace(), script, limits.disk.0, request.out.as_deref())
+    } else {
+        Ok(Harvest::default())
+    };
     match harvested {
         Ok(harvest) => {
             report.files = harvest.files;

@@ -186,7 +186,7 @@ impl Supervisor<'_> {
         };
         watched.wall = start.elapsed();
         watched.abandoned = Weakening::from_environment().has("kill") && self.sandbox.abandon();
-        if let (Some(group), false) = (self.group, watched.abandoned) {
+        if let (Some(group), Some(_)) = (self.group, watched.stop) {
             group.kill_all();
         }
         self.sandbox.kill_and_wait();

@@ -120,9 +120,6 @@ pub(crate) fn build_root(plan: &Plan) -> Result<Root, Failure> {
     if !plan.weakening.has("forbid_namespaces") {
         forbid_namespaces(&proc).at(Step::ForbidNamespaces)?;
     }
-    if !plan.weakening.has("mask_proc") {
-        cover_proc(&root, &proc).at(Step::MaskProc)?;
-    }
     Ok(Root { root, scratch })
 }
 
@@ -135,6 +132,9 @@ pub(crate) fn change_root(plan: &Plan, built: Root) -> Result<OwnedFd, Failure> 
     // The old root now lies on top of the new one at the same place: take it off, and it is gone for good.
     rustix::mount::unmount(c".", UnmountFlags::DETACH).at(Step::PivotRoot)?;
     rustix::process::chdir(c"/").at(Step::PivotRoot)?;
+    if !plan.weakening.has("mask_proc") {
+        cover_proc(&root).at(Step::MaskProc)?;
+    }
 
     if plan.workspace.inputs.is_some() {
         rustix::mount::mount(
@@ -311,28 +311,45 @@ fn forbid_namespaces(proc: &OwnedFd) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Covers what the new `/proc` has beyond the processes and [`PROC_KEPT`], whatever this kernel calls it.
-fn cover_proc(root: &OwnedFd, proc: &OwnedFd) -> Result<(), Errno> {
-    // A second descriptor: reading a folder moves the position of the one that is read.
-    let folder =
-        rustix::fs::openat(proc, c".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+/// Covers what the new `/proc` has beyond the processes and [`PROC_KEPT`], whatever this kernel calls it. Called with the
+/// new root in place: some thirty mounts, each by the one call that takes paths.
+fn cover_proc(root: &OwnedFd) -> Result<(), Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let proc = rustix::fs::open(c"/proc", flags, Mode::empty())?;
+    // `sys` is always there. Its cover is made read-only before it is attached; a bind copies that to the others.
+    cover_folder(root, proc.as_fd(), c"sys")?;
     let mut buffer = [MaybeUninit::uninit(); 4096];
-    let mut entries = RawDir::new(folder, &mut buffer);
+    let mut entries = RawDir::new(proc, &mut buffer);
     while let Some(entry) = entries.next() {
         let entry = entry?;
         let name = entry.file_name();
         let is_process = name.to_bytes().iter().all(u8::is_ascii_digit);
         let is_listed = |list: &[&CStr]| list.contains(&name);
-        if is_process || is_listed(&[c".", c".."]) || is_listed(&PROC_KEPT) || is_listed(&PROC_FOR_ROOT) {
+        if is_process
+            || is_listed(&[c".", c"..", c"sys"])
+            || is_listed(&PROC_KEPT)
+            || is_listed(&PROC_FOR_ROOT)
+        {
             continue;
         }
+        let mut path = [0u8; 300];
+        let path = join(&mut path, b"/proc/", name)?;
         match entry.file_type() {
             FileType::Symlink => {}
-            FileType::Directory => cover_folder(root, proc.as_fd(), name)?,
-            _ => attach_copy(root.as_fd(), c"dev/null", proc.as_fd(), name)?,
+            FileType::Directory => rustix::mount::mount_bind(c"/proc/sys", path)?,
+            _ => rustix::mount::mount_bind(c"/dev/null", path)?,
         }
     }
     Ok(())
+}
+
+/// A path, without allocating.
+fn join<'a>(buffer: &'a mut [u8; 300], folder: &[u8], name: &CStr) -> Result<&'a CStr, Errno> {
+    let name = name.to_bytes_with_nul();
+    let length = folder.len() + name.len();
+    buffer.get_mut(..folder.len()).ok_or(Errno::NAMETOOLONG)?.copy_from_slice(folder);
+    buffer.get_mut(folder.len()..length).ok_or(Errno::NAMETOOLONG)?.copy_from_slice(name);
+    CStr::from_bytes_until_nul(buffer).map_err(|_| Errno::NAMETOOLONG)
 }
 
 /// Puts an empty read-only folder over one that is there.

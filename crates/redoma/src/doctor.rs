@@ -267,6 +267,7 @@ fn whole_sandbox(host: &Host, config: &Config, waived: &[Layer], data_dir: &Path
             waived,
             data_dir,
             out: None,
+            list_files: false,
             live: false,
         };
         Ok(redoma_engine::run(host, &runtime, request, &mut (), Janitor::start()?)?)

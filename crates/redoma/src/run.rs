@@ -62,6 +62,7 @@ pub fn run(
         waived: &waived,
         data_dir: &data_dir,
         out: arguments.out.clone(),
+        list_files: arguments.json || !arguments.quiet,
         live: !arguments.json,
     };
     let janitor = match janitor {
