@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redoma_jail::cgroup::{CgroupError, Entry, Group, GroupLimits, GroupUsage, Hierarchy};
 use redoma_jail::host_uid::{HostUid, HostUidError};
-use redoma_jail::janitor::{Leftovers, OwnerTag};
+use redoma_jail::janitor::{Janitor, Leftovers, OwnerTag};
 use redoma_jail::{
     Event, Ids, JailError, Plan, PlanError, Program, SignalPipe, Starting, Stdio, TreeEntry, WORKSPACE,
     Weakening,
@@ -21,8 +21,6 @@ use crate::language::{Language, Stage};
 use crate::runtime::{INSIDE, Runtime, RuntimeError};
 use crate::staging::{Input, RunFolder, StagingError, check_names};
 use crate::supervise::{Observer, Pipes, Stdin, Stop, Supervisor, Watched};
-
-pub use redoma_jail::janitor::Janitor;
 
 /// The program to run.
 #[derive(Debug, Clone)]
@@ -80,14 +78,12 @@ pub enum RunError {
 /// Where root keeps what concerns the whole host and must not outlive a boot.
 const HOST_STATE: &str = "/run/redoma";
 
-/// Runs a program to its end. The calling process must have a single thread. `janitor` sees to it that nothing is left
-/// should this process be killed meanwhile.
+/// Runs a program to its end. The calling process must have a single thread.
 pub fn run(
     host: &Host,
     runtime: &Runtime,
     request: RunRequest<'_>,
     observer: &mut dyn Observer,
-    mut janitor: Janitor,
 ) -> Result<RunReport, RunError> {
     debug_assert!(redoma_jail::is_single_threaded(), "a clone would lose the other threads' locks");
     let (mut layers, missing) = host.layers_or_refuse(request.waived)?;
@@ -101,14 +97,16 @@ pub fn run(
     let tag = OwnerTag::new();
     let (ids, host_uid) = take_ids()?;
     let signals = SignalPipe::block().map_err(io::Error::from)?;
-    // First of all: nothing is made on the host that the janitor does not know of already.
+    // Nothing is made on the host that the janitor does not know of already. Without inputs that is first the cgroup, and
+    // the janitor can be started beside the sandbox.
     let leftovers = Leftovers {
         cgroup_folders: host.hierarchy.iter().flat_map(|hierarchy| hierarchy.folders(tag.as_str())).collect(),
         run_folder: (!request.inputs.is_empty()).then(|| run_parent.join(tag.as_str())),
         cgroup_parents: host.hierarchy.iter().flat_map(Hierarchy::parents).collect(),
         run_parent: run_parent.clone(),
     };
-    janitor.expect(&leftovers, host_uid.as_ref())?;
+    let start_janitor = || Janitor::start(&leftovers, host_uid.as_ref());
+    let early_janitor = (!request.inputs.is_empty()).then(start_janitor).transpose()?;
     let mut tree = runtime.tree()?;
     if request.language.stage.is_some() {
         tree.push(TreeEntry::folder(".redoma")?);
@@ -130,7 +128,9 @@ pub fn run(
     }
     let stdio =
         Stdio { stdin: theirs.stdin.as_fd(), stdout: theirs.stdout.as_fd(), stderr: theirs.stderr.as_fd() };
-    let (group, starting) = begin(host, runtime, limits, tag.as_str(), &plan, stdio)?;
+    let limits_of_group = GroupLimits::from_limits(limits, || runtime.block_device());
+    let make_group = |hierarchy: &Hierarchy| hierarchy.create(tag.as_str(), &limits_of_group);
+    let (mut janitor, group, starting) = begin(host, &plan, stdio, early_janitor, start_janitor, make_group)?;
     add_group_layers(group.as_deref(), request.waived, &mut layers)?;
     let mut sandbox = starting.finish(group.as_deref())?;
     drop(theirs);
@@ -148,7 +148,7 @@ pub fn run(
     .watch()?;
 
     watched.disk.files = watched.disk.files.saturating_sub(plan.own_inodes());
-    let used = group.as_deref().map(Group::usage).unwrap_or_default();
+    let used = watched.used;
     let cgroup_version = group.as_deref().map(Group::version);
     // Nothing runs any more: the group and the staged inputs can go, and with them the janitor's reason to watch.
     if watched.abandoned {
@@ -187,31 +187,36 @@ pub fn run(
     }
 }
 
-/// Clones the sandbox and makes its group.
+/// Clones the sandbox and makes what goes with it.
 ///
-/// On version 2 a process is born in its group. On version 1 it enters it later, so that the group can be made while the
-/// sandbox's file system is being built, on another core.
+/// On version 2 a process is born in its group. On version 1 it enters it later, so that the janitor can be started and
+/// the group be made while the sandbox's file system is being built, on another core.
 fn begin<'a>(
     host: &Host,
-    runtime: &Runtime,
-    limits: &Limits,
-    name: &str,
     plan: &'a Plan,
     stdio: Stdio<BorrowedFd<'_>>,
-) -> Result<(Option<Box<dyn Group>>, Starting<'a>), RunError> {
-    let Ok(hierarchy) = &host.hierarchy else { return Ok((None, Starting::begin(plan, stdio, None)?)) };
-    let limits = GroupLimits::from_limits(limits, || runtime.block_device());
-    if hierarchy.version() == 1 {
-        let starting = Starting::begin(plan, stdio, None)?;
-        return Ok((Some(hierarchy.create(name, &limits)?), starting));
-    }
-    let group = hierarchy.create(name, &limits)?;
-    let into = match group.entry() {
-        Entry::CloneInto(folder) => Some(folder),
-        Entry::WriteSelf(_) => None,
+    janitor: Option<Janitor>,
+    start_janitor: impl FnOnce() -> io::Result<Janitor>,
+    make_group: impl FnOnce(&Hierarchy) -> Result<Box<dyn Group>, CgroupError>,
+) -> Result<(Janitor, Option<Box<dyn Group>>, Starting<'a>), RunError> {
+    let janitor_now = |janitor: Option<Janitor>| janitor.map_or_else(start_janitor, Ok);
+    let hierarchy = match &host.hierarchy {
+        Ok(hierarchy) if hierarchy.version() == 2 => {
+            let janitor = janitor_now(janitor)?;
+            let group = make_group(hierarchy)?;
+            let into = match group.entry() {
+                Entry::CloneInto(folder) => Some(folder),
+                Entry::WriteSelf(_) => None,
+            };
+            let starting = Starting::begin(plan, stdio, into)?;
+            return Ok((janitor, Some(group), starting));
+        }
+        other => other.as_ref().ok(),
     };
-    let starting = Starting::begin(plan, stdio, into)?;
-    Ok((Some(group), starting))
+    let starting = Starting::begin(plan, stdio, None)?;
+    let janitor = janitor_now(janitor)?;
+    let group = hierarchy.map(make_group).transpose()?;
+    Ok((janitor, group, starting))
 }
 
 fn script_name(request: &RunRequest<'_>) -> Result<String, RunError> {

@@ -21,7 +21,7 @@ mod staging;
 mod supervise;
 
 pub use capture::Stream;
-pub use cold::{Janitor, RunError, RunRequest, Source, run};
+pub use cold::{RunError, RunRequest, Source, run};
 pub use host::{Host, Refused};
 pub use language::{Language, Languages, UnknownLanguage};
 pub use runtime::{Manifest, Runtime, RuntimeError};

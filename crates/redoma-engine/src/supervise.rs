@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use redoma_jail::cgroup::Group;
+use redoma_jail::cgroup::{Group, GroupUsage};
 use redoma_jail::{Event, JailError, Sandbox, SignalPipe, Stdio, Weakening, above_stdio};
 use redoma_model::{LimitName, Limits};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -55,6 +55,8 @@ pub(crate) struct Watched {
     pub(crate) stdout: Capture,
     pub(crate) stderr: Capture,
     pub(crate) disk: DiskUse,
+    /// What the whole tree used.
+    pub(crate) used: GroupUsage,
     /// Always false, but for the attack suite's own build: something was left running.
     pub(crate) abandoned: bool,
     /// The most processes seen, for kernels that do not keep the peak.
@@ -133,6 +135,7 @@ impl Supervisor<'_> {
             stdout: Capture::new(output, self.tail),
             stderr: Capture::new(output, self.tail),
             disk: DiskUse::default(),
+            used: GroupUsage::default(),
             abandoned: false,
             pids_seen: 1,
         };
@@ -186,8 +189,12 @@ impl Supervisor<'_> {
         };
         watched.wall = start.elapsed();
         watched.abandoned = Weakening::from_environment().has("kill") && self.sandbox.abandon();
-        if let (Some(group), Some(_)) = (self.group, watched.stop) {
-            group.kill_all();
+        if let Some(group) = self.group {
+            if watched.stop.is_some() {
+                group.kill_all();
+            }
+            // The program has ended or been killed; what its init still uses is ours. Read while that goes away.
+            watched.used = group.usage();
         }
         self.sandbox.kill_and_wait();
         if watched.stop.is_some() {

@@ -1,25 +1,20 @@
 //! Nothing is left behind, even when the supervisor is killed with SIGKILL in the middle of a run.
 //!
 //! Three things make that so. The sandbox itself dies with the supervisor (a parent-death signal), and its mounts and
-//! files with it, since they are in memory. The *janitor*, a small process forked before anything is made, holds one end
+//! files with it, since they are in memory. The *janitor*, a small process forked before anything is made on the host, holds one end
 //! of a socket: when the supervisor is gone without having said goodbye, it removes the cgroups and the run's folder.
 //! Should the janitor be killed too, one of the next runs' janitors *sweeps*: it finds what is left by its name, which
 //! tells the process that made it, and removes it.
 
-use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use rustix::io::{Errno, IoSlice, IoSliceMut};
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
-};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use rustix::process::{Pid, WaitOptions};
 
 use crate::cgroup;
@@ -118,29 +113,18 @@ pub struct Janitor {
 }
 
 impl Janitor {
-    /// Starts one. Must be called while this process has a single thread; best as early as possible, while it is small
-    /// and quick to copy.
-    pub fn start() -> io::Result<Self> {
+    /// Starts one, which knows what is going to be made. `uid` stays taken until that is removed again. Must be called
+    /// while this process has a single thread.
+    pub fn start(leftovers: &Leftovers, uid: Option<&HostUid>) -> io::Result<Self> {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let mut keep = vec![theirs.as_raw_fd()];
+        keep.extend(uid.map(|uid| uid.lock().as_raw_fd()));
+        keep.sort_unstable();
         match sys::fork()? {
             Some(pid) => Ok(Self { pid, socket: Some(ours) }),
-            None => watch(&theirs),
+            None => watch(&theirs, &keep, leftovers),
         }
-    }
-
-    /// Says what is going to be made. `uid` stays taken until that is removed again.
-    pub fn expect(&self, leftovers: &Leftovers, uid: Option<&HostUid>) -> io::Result<()> {
-        let Some(socket) = &self.socket else { return Ok(()) };
-        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        let lock = uid.map(|uid| [uid.lock().as_fd()]);
-        if let Some(lock) = &lock {
-            control.push(SendAncillaryMessage::ScmRights(lock));
-        }
-        let message = leftovers.encode();
-        rustix::net::sendmsg(socket, &[IoSlice::new(&message)], &mut control, SendFlags::NOSIGNAL)?;
-        Ok(())
     }
 
     /// Says that nothing is left to remove. It can then go while this process still has other things to do.
@@ -160,107 +144,42 @@ impl Drop for Janitor {
 
 const DISMISSED: &[u8] = b"done";
 
-impl Leftovers {
-    /// Paths with a letter before and a NUL byte behind each, which no path has.
-    fn encode(&self) -> Vec<u8> {
-        let mut message = Vec::with_capacity(1024);
-        let mut add = |kind: u8, path: &Path| {
-            message.push(kind);
-            message.extend_from_slice(path.as_os_str().as_bytes());
-            message.push(0);
-        };
-        self.cgroup_folders.iter().for_each(|path| add(b'g', path));
-        self.cgroup_parents.iter().for_each(|path| add(b'p', path));
-        self.run_folder.iter().for_each(|path| add(b'r', path));
-        add(b'f', &self.run_parent);
-        message
-    }
-
-    fn decode(message: &[u8]) -> Self {
-        let mut leftovers = Self::default();
-        for entry in message.split(|byte| *byte == 0) {
-            let Some((kind, path)) = entry.split_first() else { continue };
-            let path = PathBuf::from(OsStr::from_bytes(path));
-            match kind {
-                b'g' => leftovers.cgroup_folders.push(path),
-                b'p' => leftovers.cgroup_parents.push(path),
-                b'r' => leftovers.run_folder = Some(path),
-                _ => leftovers.run_parent = path,
-            }
-        }
-        leftovers
-    }
-}
-
 /// The janitor's life. It is a fork of a single-threaded process, so ordinary code is fine here.
-fn watch(socket: &OwnedFd) -> ! {
+fn watch(socket: &OwnedFd, keep: &[i32], leftovers: &Leftovers) -> ! {
     // Out of reach of what ends the supervisor: its terminal's signals, its process group, its caller's pipes.
     let _ = rustix::process::setsid();
-    let _ = sys::close_all_but(&[socket.as_raw_fd()]);
+    let _ = sys::close_all_but(keep);
     for fd in [0, 1, 2] {
         sys::close_number(fd);
     }
     let _ = sys::ignore_polite_signals();
     let _ = rustix::thread::set_name(c"redoma-janitor");
-    let mut leftovers = Leftovers::default();
-    let mut locks = Vec::new();
-    while let Some(message) = receive(socket, &mut locks) {
-        if message == DISMISSED {
-            sys::exit_now(0)
-        }
-        leftovers = Leftovers::decode(&message);
-        // What a killed janitor left is rare and in nobody's way: one run in eight looks for it.
-        if std::process::id().is_multiple_of(8) {
-            cgroup::sweep(&leftovers.cgroup_parents);
-            sweep_folders(&leftovers.run_parent);
-        }
+    // What a killed janitor left is rare and in nobody's way: one run in eight looks for it.
+    if std::process::id().is_multiple_of(8) {
+        cgroup::sweep(&leftovers.cgroup_parents);
+        sweep_folders(&leftovers.run_parent);
     }
-    // The supervisor is gone without a word.
-    for folder in &leftovers.cgroup_folders {
-        cgroup::remove_folder(folder, Duration::from_secs(30));
-    }
-    if let Some(folder) = &leftovers.run_folder {
-        let _ = std::fs::remove_dir_all(folder);
-    }
-    sys::exit_now(0)
-}
-
-/// The next message; `None` when the other end is closed.
-fn receive(socket: &OwnedFd, locks: &mut Vec<OwnedFd>) -> Option<Vec<u8>> {
-    let mut buffer = vec![0u8; 64 << 10];
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let received = loop {
-        let mut parts = [IoSliceMut::new(&mut buffer)];
-        match rustix::net::recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
+    let mut word = [0u8; 4];
+    let said_goodbye = loop {
+        match rustix::io::read(socket, &mut word) {
             Err(Errno::INTR) => {}
-            other => break other.ok()?,
+            other => break other.is_ok_and(|count| count > 0),
         }
     };
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(fds) = message {
-            locks.extend(fds);
+    if !said_goodbye {
+        for folder in &leftovers.cgroup_folders {
+            cgroup::remove_folder(folder, Duration::from_secs(30));
+        }
+        if let Some(folder) = &leftovers.run_folder {
+            let _ = std::fs::remove_dir_all(folder);
         }
     }
-    buffer.truncate(received.bytes);
-    (!buffer.is_empty()).then_some(buffer)
+    sys::exit_now(0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_expected_arrives_as_it_was_said() {
-        let leftovers = Leftovers {
-            cgroup_folders: vec!["/a b".into(), "/c\n".into()],
-            run_folder: Some("/run".into()),
-            cgroup_parents: vec!["/p".into()],
-            run_parent: "/data/run".into(),
-        };
-        let arrived = Leftovers::decode(&leftovers.encode());
-        assert_eq!(format!("{arrived:?}"), format!("{leftovers:?}"));
-    }
 
     #[test]
     fn a_tag_is_stale_only_when_its_process_is_gone() {

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use redoma_engine::{Host, Janitor, Languages, RunRequest, Runtime, Source, Stdin};
+use redoma_engine::{Host, Languages, RunRequest, Runtime, Source, Stdin};
 use redoma_jail::trial::{self, Attempt};
 use redoma_model::{Layer, LimitsPatch, Profile, Span};
 use serde::Serialize;
@@ -270,7 +270,7 @@ fn whole_sandbox(host: &Host, config: &Config, waived: &[Layer], data_dir: &Path
             list_files: false,
             live: false,
         };
-        Ok(redoma_engine::run(host, &runtime, request, &mut (), Janitor::start()?)?)
+        Ok(redoma_engine::run(host, &runtime, request, &mut ())?)
     };
     match run() {
         Ok(report) if report.stdout.text == "ready\n" => {

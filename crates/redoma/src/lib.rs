@@ -33,12 +33,9 @@ pub fn main() -> ExitCode {
     if let Some(code) = inside::if_inside() {
         return code;
     }
-    let janitor = (std::env::args_os().nth(1).is_some_and(|word| word == "run"))
-        .then(|| redoma_engine::Janitor::start().ok())
-        .flatten();
     let cli = cli::Cli::parse();
     let result = match cli.command {
-        cli::Command::Run(arguments) => run::run(&cli.global, arguments, janitor),
+        cli::Command::Run(arguments) => run::run(&cli.global, arguments),
         cli::Command::Setup(arguments) => setup::setup(&cli.global, &arguments).map(|()| ExitCode::SUCCESS),
         cli::Command::Doctor(arguments) => doctor::doctor(&cli.global, &arguments),
     };

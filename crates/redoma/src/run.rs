@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, bail};
 use redoma_engine::{
-    Host, Input, Janitor, Language, Languages, Observer, RunError, RunRequest, Runtime, Source, Stdin, Stream,
+    Host, Input, Language, Languages, Observer, RunError, RunRequest, Runtime, Source, Stdin, Stream,
 };
 use redoma_model::{ByteSize, Ending, LimitName, Limits, RunReport};
 
@@ -20,12 +20,7 @@ use crate::{OWN_FAILURE, systemd_scope, terminal};
 /// Source larger than this is a slip, such as a data file in the wrong place.
 const MAX_SOURCE: ByteSize = ByteSize::mib(16);
 
-/// `janitor` was started before the command line was read, while this process was small.
-pub fn run(
-    global: &Global,
-    mut arguments: Box<RunArguments>,
-    janitor: Option<Janitor>,
-) -> anyhow::Result<ExitCode> {
+pub fn run(global: &Global, mut arguments: Box<RunArguments>) -> anyhow::Result<ExitCode> {
     let data_dir = data_dir(global)?;
     let config = Config::load(global, &data_dir)?;
     let host = Host::detect();
@@ -65,12 +60,8 @@ pub fn run(
         list_files: arguments.json || !arguments.quiet,
         live: !arguments.json,
     };
-    let janitor = match janitor {
-        Some(janitor) => janitor,
-        None => Janitor::start().context("can't start a process")?,
-    };
     let mut shown = Shown { silent: arguments.json, writer: None };
-    let (report, failed) = match redoma_engine::run(&host, &runtime, request, &mut shown, janitor) {
+    let (report, failed) = match redoma_engine::run(&host, &runtime, request, &mut shown) {
         Ok(report) => (report, None),
         Err(RunError::Harvest { report, error }) => (*report, Some(error)),
         Err(error) => return Err(error.into()),
