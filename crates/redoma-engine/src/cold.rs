@@ -187,6 +187,9 @@ pub fn run(
     }
 }
 
+/// A sandbox on its way, and what goes with it.
+type Begun<'a> = (Janitor, Option<Box<dyn Group>>, Starting<'a>);
+
 /// Clones the sandbox and makes what goes with it.
 ///
 /// On version 2 a process is born in its group. On version 1 it enters it later, so that the janitor can be started and
@@ -198,7 +201,7 @@ fn begin<'a>(
     janitor: Option<Janitor>,
     start_janitor: impl FnOnce() -> io::Result<Janitor>,
     make_group: impl FnOnce(&Hierarchy) -> Result<Box<dyn Group>, CgroupError>,
-) -> Result<(Janitor, Option<Box<dyn Group>>, Starting<'a>), RunError> {
+) -> Result<Begun<'a>, RunError> {
     let janitor_now = |janitor: Option<Janitor>| janitor.map_or_else(start_janitor, Ok);
     let hierarchy = match &host.hierarchy {
         Ok(hierarchy) if hierarchy.version() == 2 => {

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Read, Write};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::Sender;
@@ -12,6 +13,7 @@ use redoma_engine::{
     Host, Input, Language, Languages, Observer, RunError, RunRequest, Runtime, Source, Stdin, Stream,
 };
 use redoma_model::{ByteSize, Ending, LimitName, Limits, RunReport};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::cli::{Global, RunArguments};
 use crate::config::{Config, data_dir};
@@ -139,8 +141,8 @@ fn stdin() -> Stdin {
     }
 }
 
-/// Output as it comes, written by a thread of its own: whoever reads it slowly must not keep the supervisor from its
-/// clock. What waits is bounded by the output limit.
+/// Output as it comes. Whoever reads it slowly must not keep the supervisor from its clock: what can't be written at
+/// once goes to a thread. What waits is bounded by the output limit.
 struct Shown {
     silent: bool,
     writer: Option<(Sender<Piece>, JoinHandle<()>)>,
@@ -153,22 +155,51 @@ impl Observer for Shown {
         if self.silent {
             return;
         }
-        // Started by the first output, when everything that must be cloned from a single thread has been.
+        let rest = if self.writer.is_some() { bytes } else { write_what_fits(stream, bytes) };
+        if rest.is_empty() {
+            return;
+        }
+        // By the first output everything that must be cloned from a single thread has been.
         let (sender, _) = self.writer.get_or_insert_with(|| {
             let (sender, pieces) = std::sync::mpsc::channel::<Piece>();
             let writer = std::thread::spawn(move || {
                 for (stream, bytes) in pieces {
-                    // If nobody reads us any more, the program may still finish its work.
-                    let _ = match stream {
-                        Stream::Stdout => write_now(std::io::stdout().lock(), &bytes),
-                        Stream::Stderr => write_now(std::io::stderr().lock(), &bytes),
-                    };
+                    write_all(stream, &bytes);
                 }
             });
             (sender, writer)
         });
-        let _ = sender.send((stream, bytes.to_vec()));
+        let _ = sender.send((stream, rest.to_vec()));
     }
+}
+
+/// Writes as long as nobody has to be waited for; what is left. A pipe that can be written to takes at least a page.
+fn write_what_fits(stream: Stream, mut bytes: &[u8]) -> &[u8] {
+    const PAGE: usize = 4096;
+    let (stdout, stderr) = (std::io::stdout(), std::io::stderr());
+    let fd = match stream {
+        Stream::Stdout => stdout.as_fd(),
+        Stream::Stderr => stderr.as_fd(),
+    };
+    while !bytes.is_empty() {
+        let mut ready = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if !matches!(poll(&mut ready, Some(&at_once)), Ok(1)) {
+            break;
+        }
+        let (now, later) = bytes.split_at(bytes.len().min(PAGE));
+        write_all(stream, now);
+        bytes = later;
+    }
+    bytes
+}
+
+/// If nobody reads us any more, the program may still finish its work.
+fn write_all(stream: Stream, bytes: &[u8]) {
+    let _ = match stream {
+        Stream::Stdout => write_now(std::io::stdout().lock(), bytes),
+        Stream::Stderr => write_now(std::io::stderr().lock(), bytes),
+    };
 }
 
 impl Shown {
