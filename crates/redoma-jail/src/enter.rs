@@ -4,11 +4,10 @@
 //! program is started it makes system calls on what the [`Plan`] holds and does nothing else: no allocation, no
 //! locks, no panics. The order matters:
 //!
-//! 1. Let go of every descriptor that the sandbox must not have, ask to die with the supervisor, and wait for its go
-//!    (by then the uid map is written).
+//! 1. Let go of every descriptor that the sandbox must not have, and ask to die with the supervisor.
 //! 2. The host name, loopback.
-//! 3. Open the runtime's folders *as the supervisor's uid*, read-only from the first moment, then become the
-//!    sandbox's uid. From here on the host's files are out of reach but for those descriptors.
+//! 3. Open the runtime's folders *as the supervisor's uid*, read-only from the first moment; then wait for the
+//!    supervisor's go (the uid map is written) and become the sandbox's uid. From here on the host's files are out of reach but for those descriptors.
 //! 4. Build the root beside the old one, cover what `/proc` should not tell, then change into it and drop the old.
 //! 5. Enter the cgroup, which the supervisor has made meanwhile, and a namespace that hides where it is. Nothing before
 //!    this uses memory that the code has a say in.
@@ -105,7 +104,6 @@ fn enter(prepared: &Prepared<'_>) -> Result<init::Started, Failure> {
         sys::close_all_but(&prepared.keep).at(Step::WaitForGo)?;
     }
     die_with_supervisor(talk, &plan.weakening)?;
-    Report::wait_for_go(talk, |_| Ok(())).at(Step::WaitForGo)?;
     // While this process is still its own: later it is not dumpable, and its /proc/self belongs to nobody.
     let oom_score = credentials::open_oom_score().at(Step::OomScore)?;
 
@@ -119,6 +117,8 @@ fn enter(prepared: &Prepared<'_>) -> Result<init::Started, Failure> {
 
     sys::make_mounts_private().at(Step::DetachMounts)?;
     mounts::open_sources(plan)?;
+    // Nothing so far needed the uid map, which the supervisor has written meanwhile.
+    Report::wait_for_go(talk, |_| Ok(())).at(Step::WaitForGo)?;
     credentials::become_sandbox_user(plan.ids).at(Step::BecomeUser)?;
     // Changing the uid has cleared the wish to die with the supervisor.
     die_with_supervisor(talk, &plan.weakening)?;
