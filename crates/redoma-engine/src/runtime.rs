@@ -62,7 +62,8 @@ pub struct Manifest {
 pub struct Runtime {
     folder: PathBuf,
     kind: Kind,
-    /// Held while it is in use: `redoma setup` does not remove a runtime that anybody holds.
+    /// The folder, locked while it is in use: `redoma setup` does not remove a runtime that anybody holds. The folder and
+    /// not a file in it, since files there are replaced and the folder is only ever renamed.
     _in_use: Option<File>,
 }
 
@@ -83,8 +84,8 @@ impl Runtime {
             [data_dir.join("runtimes").join(name), Path::new(SYSTEM_DATA).join("runtimes").join(name)];
         for folder in &candidates {
             let path = folder.join("manifest.toml");
-            match File::open(&path) {
-                Ok(file) => return Self::prepared(folder, &path, file),
+            match fs::read_to_string(&path) {
+                Ok(text) => return Self::prepared(folder, &path, &text),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(RuntimeError::Unsound { path, reason: error.to_string() }),
             }
@@ -93,17 +94,15 @@ impl Runtime {
         Err(RuntimeError::NotPrepared { name: name.to_owned(), looked_in: looked_in.join(" and ") })
     }
 
-    fn prepared(folder: &Path, path: &Path, mut file: File) -> Result<Self, RuntimeError> {
+    fn prepared(folder: &Path, path: &Path, text: &str) -> Result<Self, RuntimeError> {
         let unsound = |reason: String| RuntimeError::Unsound { path: path.to_owned(), reason };
-        file.try_lock_shared().map_err(|error| unsound(error.to_string()))?;
-        let mut text = String::new();
-        io::Read::read_to_string(&mut file, &mut text).map_err(|error| unsound(error.to_string()))?;
-        let manifest: Manifest =
-            toml::from_str(&text).map_err(|error| unsound(error.message().to_owned()))?;
+        let in_use = File::open(folder).map_err(|error| unsound(error.to_string()))?;
+        in_use.try_lock_shared().map_err(|error| unsound(error.to_string()))?;
+        let manifest: Manifest = toml::from_str(text).map_err(|error| unsound(error.message().to_owned()))?;
         if manifest.format != FORMAT {
             return Err(unsound(format!("made by another version of redoma (format {})", manifest.format)));
         }
-        Ok(Self { folder: folder.to_owned(), kind: Kind::Prepared(manifest), _in_use: Some(file) })
+        Ok(Self { folder: folder.to_owned(), kind: Kind::Prepared(manifest), _in_use: Some(in_use) })
     }
 
     fn root_folder(path: &Path) -> Result<Self, RuntimeError> {

@@ -1,10 +1,10 @@
 //! Nothing is left behind, even when the supervisor is killed with SIGKILL in the middle of a run.
 //!
 //! Three things make that so. The sandbox itself dies with the supervisor (a parent-death signal), and its mounts and
-//! files with it, since they are in memory. The *janitor*, a small process forked before anything is made on the host, holds one end
-//! of a socket: when the supervisor is gone without having said goodbye, it removes the cgroups and the run's folder.
-//! Should the janitor be killed too, one of the next runs' janitors *sweeps*: it finds what is left by its name, which
-//! tells the process that made it, and removes it.
+//! files with it, since they are in memory. The *janitor*, a small process forked before anything is made on the host,
+//! holds one end of a socket: when the supervisor is gone without having said goodbye, it removes the cgroups and the
+//! run's folder. Should the janitor be killed too, one of the next runs' janitors *sweeps*: it finds what is left by its
+//! name, which tells the process that made it, and removes it.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};

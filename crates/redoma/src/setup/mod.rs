@@ -76,8 +76,12 @@ fn build(
     make_room(runtimes)?;
     let new = runtimes.join(".base-new");
     let old = runtimes.join(".base-old");
-    remove(&new)?;
-    remove_unused(&old)?;
+    for leftover in [&new, &old] {
+        remove_unused(leftover)?;
+    }
+    if new.exists() {
+        bail!("runs still use two older runtimes in {}; try again when they have ended", runtimes.display());
+    }
     fs::create_dir(&new).with_context(|| format!("can't make {}", new.display()))?;
     etc::write(&new.join("etc"))?;
     python::build(python, &new.join("python"))?;
@@ -109,7 +113,7 @@ fn remove(folder: &Path) -> anyhow::Result<()> {
 
 /// Removes a runtime that no run holds; one that is in use stays until the next setup.
 fn remove_unused(folder: &Path) -> anyhow::Result<()> {
-    match File::open(folder.join("manifest.toml")) {
+    match File::open(folder) {
         Ok(file) if file.try_lock().is_err() => {
             terminal::note(&format!("{} is still in use; the next setup removes it", folder.display()));
             Ok(())
