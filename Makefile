@@ -22,6 +22,7 @@ check: ## Formatting and lints; warnings are errors
 	cargo fmt --all --check
 	cargo clippy --all-targets -- -D warnings
 	cargo clippy -p redoma-weakened --all-targets -- -D warnings
+	cargo clippy -p redoma-zygote-python -- -D warnings
 
 .PHONY: test
 test: test-packages ## Everything that CI runs

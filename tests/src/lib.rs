@@ -4,9 +4,11 @@
 //! |---|---|
 //! | `lib.rs` | starting the program, in either mode |
 //! | `host.rs` | oracles: what is left on the host after a run |
+//! | `engine.rs` | an engine that lives longer than a run |
 //! | `canary.rs` | files that nobody may read or change |
 
 pub mod canary;
+pub mod engine;
 pub mod host;
 
 use std::ffi::OsStr;
@@ -59,6 +61,34 @@ impl Mode {
     }
 }
 
+/// How a sandbox comes to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Made for the run.
+    Cold,
+    /// Made ahead of it, from a zygote or by starting the program, and assigned.
+    Warm,
+}
+
+impl Way {
+    pub const BOTH: [Self; 2] = [Self::Cold, Self::Warm];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cold => "cold",
+            Self::Warm => "warm",
+        }
+    }
+
+    /// For `redoma run`.
+    pub const fn flags(self) -> &'static [&'static str] {
+        match self {
+            Self::Cold => &[],
+            Self::Warm => &["--warm"],
+        }
+    }
+}
+
 /// The uid of rootless tests, when they are started by root.
 pub fn test_uid() -> u32 {
     std::env::var("REDOMA_TEST_UID").ok().and_then(|uid| uid.parse().ok()).unwrap_or(54321)
@@ -96,10 +126,11 @@ fn reachable(program: PathBuf) -> PathBuf {
     let folder = data_dir().join("bin");
     let copy = folder.join(format!("redoma-{}-{stamp}", meta.len()));
     if !copy.exists() && std::fs::create_dir_all(&folder).is_ok() {
-        // Tests run at the same time: whole or not at all.
+        // Tests run at the same time: whole or not at all, and never in the place of one that is in use.
         let new = folder.join(format!(".new-{}", std::process::id()));
-        let done = std::fs::copy(&program, &new).and_then(|_| std::fs::rename(&new, &copy));
-        if done.is_err() {
+        let done = std::fs::copy(&program, &new).and_then(|_| std::fs::hard_link(&new, &copy));
+        let _ = std::fs::remove_file(&new);
+        if done.is_err() && !copy.exists() {
             return program;
         }
     }

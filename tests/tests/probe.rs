@@ -1,20 +1,24 @@
-//! The probe: a program that reports what it sees inside, checked fact by fact, in both modes.
+//! The probe: a program that reports what it sees inside, checked fact by fact, in both modes, of sandboxes made on the
+//! spot and of those that waited.
 
-use redoma_tests::{Mode, run_json};
+use redoma_tests::{Mode, Way, run_json};
 use serde_json::Value;
 
 const PROBE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/probe/probe.py");
 
 /// What the probe saw, and what it could be compared with on the host.
-fn probe(mode: Mode) -> Value {
-    let report = run_json(mode, ["--nofile", "512", "--disk", "32MiB", PROBE]);
+fn probe(mode: Mode, way: Way) -> Value {
+    let arguments = way.flags().iter().copied().chain(["--nofile", "512", "--disk", "32MiB", PROBE]);
+    let report = run_json(mode, arguments);
     serde_json::from_str(&report.stdout.text)
         .unwrap_or_else(|error| panic!("{error}: {}", report.stderr.text))
 }
 
 fn for_each_mode(check: impl Fn(Mode, &Value)) {
     for mode in Mode::available() {
-        check(mode, &probe(mode));
+        for way in Way::BOTH {
+            check(mode, &probe(mode, way));
+        }
     }
 }
 

@@ -16,6 +16,16 @@ pub enum Stage {
     Typescript,
 }
 
+/// How a sandbox for this language is made before it is needed, beyond what all are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Warm {
+    /// By copying an interpreter that has its libraries loaded.
+    Zygote,
+    /// By starting the program, which then waits.
+    Ahead,
+}
+
 /// How to run one language.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -36,6 +46,8 @@ pub struct Language {
     pub environment: BTreeMap<String, String>,
     #[serde(default)]
     pub stage: Option<Stage>,
+    #[serde(default)]
+    pub warm: Option<Warm>,
     /// What to install if no program is there.
     pub missing: String,
 }

@@ -6,24 +6,46 @@
 //! | `language.rs` | the table of languages |
 //! | `host.rs` | which layers this host gives, and whether that is enough |
 //! | `staging.rs` | the files that go in |
-//! | `cold.rs` | one run in a sandbox made for it |
+//! | `request.rs` | what is asked for, and why it may not be had |
+//! | `engine.rs` | many runs at once, under a limit |
+//! | `backend.rs` | what is needed of whoever provides sandboxes |
+//! | `native/` | the native backend: sandboxes made ahead of time |
+//! | `cold.rs` | one run in a sandbox made for it, without an engine |
+//! | `identity.rs` | who a sandbox is on the host |
+//! | `program.rs` | path, arguments and environment of a program inside |
+//! | `base64.rs` | bytes as text |
+//! | `imports.rs` | which modules a Python program names |
 //! | `supervise.rs` | watching it: output, input, deadlines, limits |
+//! | `outcome.rs` | from what was seen to a report |
 //! | `capture.rs` | keeping the head and the tail of an output stream |
 //! | `harvest.rs` | the files that come out |
 
+pub mod backend;
+pub mod base64;
 mod capture;
 mod cold;
+mod engine;
 mod harvest;
 pub mod host;
+mod identity;
+mod imports;
 pub mod language;
+mod native;
+mod outcome;
+mod program;
+mod request;
 pub mod runtime;
 mod staging;
 mod supervise;
 
+pub use backend::{Assigned, Backend};
 pub use capture::Stream;
-pub use cold::{RunError, RunRequest, Source, run};
+pub use cold::{Place, run};
+pub use engine::{Concurrency, Engine};
 pub use host::{Host, Refused};
 pub use language::{Language, Languages, UnknownLanguage};
+pub use native::{InsideFiles, Native, NativeConfig, Supply};
+pub use request::{RunError, RunRequest, Source};
 pub use runtime::{Manifest, Runtime, RuntimeError};
 pub use staging::{Input, StagingError};
-pub use supervise::{Observer, Stdin};
+pub use supervise::{Cancel, Observer, Stdin};

@@ -64,7 +64,7 @@ pub struct Runtime {
     kind: Kind,
     /// The folder, locked while it is in use: `redoma setup` does not remove a runtime that anybody holds. The folder and
     /// not a file in it, since files there are replaced and the folder is only ever renamed.
-    _in_use: Option<File>,
+    in_use: Option<File>,
 }
 
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Runtime {
         if manifest.format != FORMAT {
             return Err(unsound(format!("made by another version of redoma (format {})", manifest.format)));
         }
-        Ok(Self { folder: folder.to_owned(), kind: Kind::Prepared(manifest), _in_use: Some(in_use) })
+        Ok(Self { folder: folder.to_owned(), kind: Kind::Prepared(manifest), in_use: Some(in_use) })
     }
 
     fn root_folder(path: &Path) -> Result<Self, RuntimeError> {
@@ -111,7 +111,23 @@ impl Runtime {
         if !folder.join("usr").is_dir() && !folder.join("bin").is_dir() {
             return Err(RuntimeError::NotARoot(folder));
         }
-        Ok(Self { folder, kind: Kind::RootFolder, _in_use: None })
+        Ok(Self { folder, kind: Kind::RootFolder, in_use: None })
+    }
+
+    /// Whether what was found is still what is there: `redoma setup` replaces a runtime as a whole.
+    pub fn is_current(&self) -> bool {
+        match (&self.kind, &self.in_use) {
+            (Kind::Prepared(_), Some(folder)) => {
+                let same = |now: &fs::Metadata, then: &fs::Metadata| {
+                    now.ino() == then.ino() && now.dev() == then.dev()
+                };
+                match (fs::metadata(&self.folder), folder.metadata()) {
+                    (Ok(now), Ok(then)) => same(&now, &then),
+                    _ => false,
+                }
+            }
+            _ => self.folder.is_dir(),
+        }
     }
 
     pub fn folder(&self) -> &Path {

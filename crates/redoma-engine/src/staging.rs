@@ -67,12 +67,16 @@ pub(crate) fn check_names(inputs: &[Input], script: &str) -> Result<(), StagingE
 pub(crate) struct RunFolder(PathBuf);
 
 impl RunFolder {
-    pub(crate) fn make(parent: &Path, name: &str) -> Result<Self, StagingError> {
+    /// Nobody else can enter it. For a sandbox made on the spot it is this user's, as whom it is opened; for one in a
+    /// nursery, where this user is nobody, it is the sandbox's own.
+    pub(crate) fn make(parent: &Path, name: &str, owner: Option<Ids>) -> Result<Self, StagingError> {
         let folder = parent.join(name);
         let failed = |source| StagingError::Folder { folder: folder.clone(), source };
         fs::create_dir_all(parent).map_err(failed)?;
         fs::DirBuilder::new().mode(0o700).create(&folder).map_err(failed)?;
-        Ok(Self(folder))
+        let made = Self(folder.clone());
+        owner.map_or(Ok(()), |ids| own(&folder, ids)).map_err(failed)?;
+        Ok(made)
     }
 
     /// Copies the inputs; gives the folder that holds them, owned by the sandbox's uid.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use redoma_jail::cgroup::{Group, GroupUsage};
 use redoma_jail::{Event, JailError, Sandbox, SignalPipe, Stdio, Weakening, above_stdio};
 use redoma_model::{LimitName, Limits};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, IoSliceMut, ReadWriteFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 
@@ -22,8 +22,9 @@ const SAMPLE: Duration = Duration::from_millis(50);
 const CHUNK: usize = 16 << 10;
 
 /// Where the program's standard input comes from.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub enum Stdin {
+    #[default]
     Empty,
     /// Passed on as it comes.
     From(OwnedFd),
@@ -44,6 +45,61 @@ impl Observer for () {
 pub(crate) enum Stop {
     Limit(LimitName),
     Signal(i32),
+    Cancelled,
+}
+
+/// How somebody ends a run from outside: at any moment, from any thread.
+#[derive(Debug)]
+pub struct Cancel(OwnedFd);
+
+impl Cancel {
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    /// Ends the run, or keeps it from starting. Cannot be taken back.
+    pub fn cancel(&self) {
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    pub fn is_cancelled(&self) -> bool {
+        let mut polled = [PollFd::new(&self.0, PollFlags::IN)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        matches!(poll(&mut polled, Some(&at_once)), Ok(1))
+    }
+}
+
+/// What may end a run before its time, beside its limits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Interrupt<'a> {
+    /// Signals to this process.
+    Signals(&'a SignalPipe),
+    Cancel(&'a Cancel),
+}
+
+impl Interrupt<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Signals(signals) => signals.as_fd(),
+            Self::Cancel(cancel) => cancel.0.as_fd(),
+        }
+    }
+
+    fn take(&self) -> Option<Stop> {
+        match self {
+            Self::Signals(signals) => signals.take().map(Stop::Signal),
+            Self::Cancel(_) => Some(Stop::Cancelled),
+        }
+    }
+}
+
+/// What comes first when the program has ended by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Haste {
+    /// The end of its sandbox.
+    EndFirst,
+    /// The answer, if the program has left nobody behind. Its sandbox is then the caller's to end.
+    AnswerFirst,
 }
 
 /// What was seen from start to end.
@@ -93,7 +149,7 @@ pub(crate) struct Pipes {
 
 impl Pipes {
     /// Both sides; the program's is to be dropped once it has started.
-    pub(crate) fn new(stdin: &Stdin) -> io::Result<(Self, Stdio<OwnedFd>)> {
+    pub(crate) fn new() -> io::Result<(Self, Stdio<OwnedFd>)> {
         let pipe = || -> Result<(OwnedFd, OwnedFd), Errno> {
             let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
             Ok((above_stdio(reader)?, above_stdio(writer)?))
@@ -104,10 +160,15 @@ impl Pipes {
         for ours in [&ours_in, &ours_out, &ours_err] {
             rustix::io::ioctl_fionbio(ours, true)?;
         }
-        // An empty input is one whose other end is closed.
-        let ours_in = matches!(stdin, Stdin::From(_)).then_some(ours_in);
-        let ours = Self { stdin: ours_in, stdout: Some(ours_out), stderr: Some(ours_err) };
+        let ours = Self { stdin: Some(ours_in), stdout: Some(ours_out), stderr: Some(ours_err) };
         Ok((ours, Stdio { stdin: theirs_in, stdout: theirs_out, stderr: theirs_err }))
+    }
+
+    /// Says where input will come from. An empty input is one whose other end is closed.
+    pub(crate) fn expect(&mut self, stdin: &Stdin) {
+        if matches!(stdin, Stdin::Empty) {
+            self.stdin = None;
+        }
     }
 }
 
@@ -115,7 +176,8 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) sandbox: &'a mut Sandbox,
     pub(crate) group: Option<&'a dyn Group>,
     pub(crate) limits: &'a Limits,
-    pub(crate) signals: &'a SignalPipe,
+    pub(crate) interrupt: Interrupt<'a>,
+    pub(crate) haste: Haste,
     pub(crate) observer: &'a mut dyn Observer,
     pub(crate) pipes: Pipes,
     pub(crate) stdin: Stdin,
@@ -141,6 +203,7 @@ impl Supervisor<'_> {
         };
         let mut input = InputBuffer::default();
         let mut breather = Breather::default();
+        let mut stands_still = false;
         let mut next_sample = start + self.until_next_sample(Some(self.limits.cpu_time.0));
         let event = loop {
             let now = Instant::now();
@@ -155,10 +218,16 @@ impl Supervisor<'_> {
             if ready.talk {
                 break Some(self.sandbox.event()?);
             }
-            if ready.signal
-                && let Some(signal) = self.signals.take()
+            if ready.leave
+                && let Some(code) = self.sandbox.leaving(|| self.only_program_is_left())
             {
-                watched.stop = Some(Stop::Signal(signal));
+                stands_still = true;
+                break Some(Event::Exited(code));
+            }
+            if ready.signal
+                && let Some(stop) = self.interrupt.take()
+            {
+                watched.stop = Some(stop);
                 break None;
             }
             // A few pieces at a time: the clock and the other stream want their turn too.
@@ -196,7 +265,11 @@ impl Supervisor<'_> {
             // The program has ended or been killed; what its init still uses is ours. Read while that goes away.
             watched.used = group.usage();
         }
-        self.sandbox.kill_and_wait();
+        // Init alone is left, or beside it a program that stands still at its end: what there is to see can be seen already.
+        let is_quiet = stands_still || watched.used.pids_current == Some(1);
+        if self.haste == Haste::EndFirst || watched.stop.is_some() || !is_quiet {
+            self.sandbox.kill_and_wait();
+        }
         if watched.stop.is_some() {
             // A run that had to be ended is over when it has ended.
             watched.wall = start.elapsed();
@@ -207,6 +280,11 @@ impl Supervisor<'_> {
         pass_on_all(&mut self.pipes.stderr, &mut watched.stderr, Stream::Stderr, self.observer);
         watched.disk.look(self.sandbox.workspace());
         Ok(watched)
+    }
+
+    /// Whether nothing else is in the sandbox than init and one more thread.
+    fn only_program_is_left(&self) -> bool {
+        self.haste == Haste::AnswerFirst && self.group.is_some_and(|group| group.pids_current() == Some(2))
     }
 
     /// Looks at usage; how much CPU time is left.
@@ -229,7 +307,10 @@ impl Supervisor<'_> {
         let mut ready = Ready::default();
         let mut polled: Vec<(PollFd<'_>, Source)> = Vec::with_capacity(5);
         polled.push((PollFd::from_borrowed_fd(self.sandbox.talk(), PollFlags::IN), Source::Talk));
-        polled.push((PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN), Source::Signal));
+        polled.push((PollFd::from_borrowed_fd(self.interrupt.as_fd(), PollFlags::IN), Source::Signal));
+        if let Some(leave) = self.sandbox.leave() {
+            polled.push((PollFd::from_borrowed_fd(leave, PollFlags::IN), Source::Leave));
+        }
         if let Some(pipe) = &self.pipes.stdout {
             polled.push((PollFd::new(pipe, PollFlags::IN), Source::Stdout));
         }
@@ -250,7 +331,12 @@ impl Supervisor<'_> {
             Err(errno) => return Err(JailError::Talk(errno)),
         }
         for (fd, (_, source)) in fds.iter().zip(&polled) {
-            if !fd.revents().is_empty() {
+            // A listener whose processes are gone has nothing to say, and must not be waited for.
+            let is_set = match source {
+                Source::Leave => fd.revents().contains(PollFlags::IN),
+                _ => !fd.revents().is_empty(),
+            };
+            if is_set {
                 ready.set(*source);
             }
         }
@@ -279,6 +365,7 @@ impl Breather {
 #[derive(Debug, Clone, Copy)]
 enum Source {
     Talk,
+    Leave,
     Signal,
     Stdout,
     Stderr,
@@ -289,6 +376,7 @@ enum Source {
 #[expect(clippy::struct_excessive_bools, reason = "one per thing that poll looks at")]
 struct Ready {
     talk: bool,
+    leave: bool,
     signal: bool,
     stdout: bool,
     stderr: bool,
@@ -299,6 +387,7 @@ impl Ready {
     fn set(&mut self, source: Source) {
         match source {
             Source::Talk => self.talk = true,
+            Source::Leave => self.leave = true,
             Source::Signal => self.signal = true,
             Source::Stdout => self.stdout = true,
             Source::Stderr => self.stderr = true,

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
+use rustix::process::{DumpableBehavior, Pid, Resource, Rlimit, getrlimit, prlimit, set_dumpable_behavior};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use crate::SANDBOX_ID;
@@ -25,7 +25,7 @@ pub(crate) fn become_sandbox_user(ids: Ids) -> Result<(), Errno> {
 
 /// No capability in any set, none to be had again, and no way to be examined by others.
 pub(crate) fn give_up_everything() -> Result<(), Errno> {
-    rustix::thread::set_no_new_privs(true)?;
+    gain_no_privileges()?;
     rustix::thread::clear_ambient_capability_set()?;
     rustix::thread::set_keep_capabilities(false)?;
     // Locked, so that no later change of uid can bring capabilities back.
@@ -55,22 +55,47 @@ pub(crate) fn give_up_everything() -> Result<(), Errno> {
 }
 
 /// In the attack suite's own build: keeps the namespace's capabilities across exec.
-pub(crate) fn keep_capabilities_across_exec() -> Result<(), Errno> {
-    let all = rustix::thread::capabilities(None)?.permitted;
-    rustix::thread::set_capabilities(
-        None,
-        CapabilitySets { effective: all, permitted: all, inheritable: all },
-    )?;
-    for number in 0..64 {
-        let one = CapabilitySet::from_bits_retain(1 << number);
-        if all.contains(one) {
-            rustix::thread::configure_capability_in_ambient_set(one, true)?;
+pub(crate) fn keep_all_capabilities() -> Result<(), Errno> {
+    keep_capabilities(rustix::thread::capabilities(None)?.permitted)
+}
+
+/// Keeps these of the namespace's capabilities across exec, and no others.
+pub(crate) fn keep_capabilities(kept: CapabilitySet) -> Result<(), Errno> {
+    let one_by_one = || (0..64).map(|number| CapabilitySet::from_bits_retain(1 << number));
+    for capability in one_by_one().filter(|capability| !kept.contains(*capability)) {
+        match rustix::thread::remove_capability_from_bounding_set(capability) {
+            // Past the last that this kernel knows; or nothing left to drop any with, which were dropped before then.
+            Ok(()) | Err(Errno::INVAL | Errno::PERM) => {}
+            Err(errno) => return Err(errno),
         }
+    }
+    rustix::thread::clear_ambient_capability_set()?;
+    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: kept };
+    rustix::thread::set_capabilities(None, sets)?;
+    for capability in one_by_one().filter(|capability| kept.contains(*capability)) {
+        rustix::thread::configure_capability_in_ambient_set(capability, true)?;
     }
     Ok(())
 }
 
-/// In the attack suite's own build: lets init be examined.
+/// Nothing that is executed from here on brings rights along.
+pub(crate) fn gain_no_privileges() -> Result<(), Errno> {
+    rustix::thread::set_no_new_privs(true)
+}
+
+/// What a nursery keeps in its own namespace: to give its sandboxes their ids, and to open the folders with their inputs,
+/// which are those ids' own.
+pub(crate) fn for_nursery() -> CapabilitySet {
+    for_zygotes() | CapabilitySet::SYS_ADMIN | CapabilitySet::DAC_READ_SEARCH
+}
+
+/// What a zygote keeps of that: only to give ids.
+pub(crate) fn for_zygotes() -> CapabilitySet {
+    CapabilitySet::SETUID | CapabilitySet::SETGID
+}
+
+/// Lets a process be examined by others of its user, as one that has been through exec can be. Of init only in the attack
+/// suite's own build.
 pub(crate) fn be_dumpable() -> Result<(), Errno> {
     set_dumpable_behavior(DumpableBehavior::Dumpable)
 }
@@ -80,7 +105,9 @@ pub(crate) fn open_oom_score() -> Result<OwnedFd, Errno> {
     rustix::fs::open(c"/proc/self/oom_score_adj", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
-pub(crate) fn set_rlimits(limits: Rlimits) -> Result<(), Errno> {
+/// Sets the limits of a process, of this one if none is named.
+pub(crate) fn set_rlimits(process: Option<Pid>, limits: Rlimits) -> Result<(), Errno> {
+    let lower = |resource, soft, hard| lower(process, resource, soft, hard);
     // Not 0: the kernel starts a host's dump handler (a pipe in core_pattern) for any other value than 1.
     lower(Resource::Core, 1, 1)?;
     lower(Resource::Fsize, limits.fsize, limits.fsize)?;
@@ -100,8 +127,8 @@ pub(crate) fn set_rlimits(limits: Rlimits) -> Result<(), Errno> {
 }
 
 /// Sets a limit, or leaves what is there where that is stricter already (a plain user can't raise it).
-fn lower(resource: Resource, soft: u64, hard: u64) -> Result<(), Errno> {
+fn lower(process: Option<Pid>, resource: Resource, soft: u64, hard: u64) -> Result<(), Errno> {
     let most = getrlimit(resource).maximum.unwrap_or(u64::MAX);
     let limit = Rlimit { current: Some(soft.min(most)), maximum: Some(hard.min(most)) };
-    setrlimit(resource, limit)
+    prlimit(process, resource, limit).map(drop)
 }

@@ -13,18 +13,20 @@
 //!    this uses memory that the code has a say in.
 //! 6. Set the limits, give up all capabilities for good, install the system call filter, then fork. The parent goes on
 //!    as init (`init.rs`); the child goes under Landlock, and execs.
+//!
+//! A sandbox that is made ahead of its use goes the same way to the end of step 5, and then waits: `warm.rs`. A nursery,
+//! which runs nothing but our own code, keeps some rights in step 6 and has neither filter nor Landlock: `nursery/`.
 
 use std::ffi::{c_int, c_void};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use crate::plan::Plan;
+use crate::plan::{Plan, Role};
 use crate::spawn::{Report, Stdio};
 use crate::step::Step;
 use crate::sys::{self, Stack, StringPointers};
-use crate::weakening::Weakening;
 use crate::{credentials, init, mounts};
 
 /// A failed step: which, why, and which entry of the plan it was about (`u16::MAX` for none).
@@ -59,10 +61,10 @@ pub(crate) struct Prepared<'a> {
     pub(crate) stdio: Stdio<RawFd>,
     /// This end of the talk with the supervisor.
     pub(crate) talk: RawFd,
-    /// All of these descriptors, sorted.
-    pub(crate) keep: [RawFd; 4],
-    /// For the program's process, until it is the program.
-    pub(crate) stack: Stack,
+    /// All of these descriptors, and what else is needed, sorted.
+    pub(crate) keep: Vec<RawFd>,
+    /// For the program's process, until it is the program; none where that is forked.
+    pub(crate) stack: Option<Stack>,
 }
 
 /// The namespaces to clone into. The cgroup namespace comes later, from within the cgroup.
@@ -95,15 +97,32 @@ pub(crate) fn run(prepared: &Prepared<'_>) -> ! {
     }
 }
 
-/// Steps 1 to 5; what comes back is the child for init to wait for.
-fn enter(prepared: &Prepared<'_>) -> Result<init::Started, Failure> {
+/// Who cloned this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Maker {
+    /// The supervisor itself; the sandbox ends with it.
+    Supervisor,
+    /// A process of a nursery, which may end before its sandboxes do. They end with the nursery.
+    Nursery,
+}
+
+/// What steps 1 to 5 leave in hand.
+#[derive(Debug)]
+pub(crate) struct Built {
+    pub(crate) oom_score: OwnedFd,
+    pub(crate) root: mounts::Sealed,
+}
+
+/// Steps 1 to 5.
+pub(crate) fn build(prepared: &Prepared<'_>, maker: Maker) -> Result<Built, Failure> {
     let plan = prepared.plan;
     let talk = sys::borrow(&prepared.talk);
+    let may_outlive = plan.weakening.has("kill") || maker == Maker::Nursery;
 
     if !plan.weakening.has("close_fds") {
         sys::close_all_but(&prepared.keep).at(Step::WaitForGo)?;
     }
-    die_with_supervisor(talk, &plan.weakening)?;
+    die_with_supervisor(talk, may_outlive)?;
     // While this process is still its own: later it is not dumpable, and its /proc/self belongs to nobody.
     let oom_score = credentials::open_oom_score().at(Step::OomScore)?;
 
@@ -121,37 +140,48 @@ fn enter(prepared: &Prepared<'_>) -> Result<init::Started, Failure> {
     Report::wait_for_go(talk, |_| Ok(())).at(Step::WaitForGo)?;
     credentials::become_sandbox_user(plan.ids).at(Step::BecomeUser)?;
     // Changing the uid has cleared the wish to die with the supervisor.
-    die_with_supervisor(talk, &plan.weakening)?;
+    die_with_supervisor(talk, may_outlive)?;
 
     let root = mounts::build_root(plan)?;
-    let workspace = mounts::change_root(plan, root)?;
-    Report::Ready.send_with_fd(talk, workspace.as_fd()).at(Step::OpenWorkspace)?;
+    let root = mounts::change_root(plan, root)?;
+    Report::Ready.send_with_fd(talk, root.workspace.as_fd()).at(Step::OpenWorkspace)?;
 
     // By now the supervisor has made the cgroup. On version 1 the `tasks` files come along, to write oneself into.
     Report::wait_for_go(talk, |tasks| rustix::io::write(tasks, b"0").map(drop)).at(Step::JoinCgroup)?;
     if plan.cgroup_namespace {
         sys::unshare(libc::CLONE_NEWCGROUP).at(Step::CgroupNamespace)?;
     }
-    mounts::write_script(plan, &workspace).at(Step::WriteScript)?;
-    drop(workspace);
+    Ok(Built { oom_score, root })
+}
 
-    if !plan.weakening.has("rlimits") {
-        credentials::set_rlimits(plan.rlimits).at(Step::Rlimits)?;
-    }
+/// All steps; what comes back is the child for init to wait for.
+fn enter(prepared: &Prepared<'_>) -> Result<init::Started, Failure> {
+    let plan = prepared.plan;
+    let Built { oom_score, root } = build(prepared, Maker::Supervisor)?;
+    mounts::write_script(plan, &root.workspace).at(Step::WriteScript)?;
+    drop(root);
+
     // Before the fork, so that there is no moment in which the program runs beside an init that still has rights.
-    if plan.weakening.has("capabilities") {
-        credentials::keep_capabilities_across_exec().at(Step::Capabilities)?;
-    } else {
-        credentials::give_up_everything().at(Step::Capabilities)?;
-    }
-    if !plan.weakening.has("seccomp") {
-        sys::install_seccomp(plan.seccomp.program()).at(Step::Seccomp)?;
+    match plan.role {
+        Role::Code => {
+            if !plan.weakening.has("rlimits") {
+                credentials::set_rlimits(None, plan.rlimits).at(Step::Rlimits)?;
+            }
+            give_up_rights(plan, AsSeen::ByNobody)?;
+        }
+        Role::Nursery => {
+            if !plan.weakening.has("capabilities") {
+                credentials::gain_no_privileges().at(Step::Capabilities)?;
+            }
+            credentials::keep_capabilities(credentials::for_nursery()).at(Step::Capabilities)?;
+        }
     }
     // The child is the first to go when memory runs out, so that init outlives it and can tell what happened. It
     // inherits the score; init takes its own back.
     rustix::io::write(&oom_score, b"1000").at(Step::OomScore)?;
     let mut start = ProgramStart { prepared, failure: None };
-    let pid = sys::spawn_borrowing(&prepared.stack, become_program, &mut start).at(Step::Fork)?;
+    let stack = prepared.stack.as_ref().ok_or(Errno::NOMEM).at(Step::Fork)?;
+    let pid = sys::spawn_borrowing(stack, become_program, &mut start).at(Step::Fork)?;
     let _ = rustix::io::pwrite(&oom_score, b"0", 0);
     if let Some(failure) = start.failure {
         return Err(failure);
@@ -172,7 +202,7 @@ struct ProgramStart<'a> {
 extern "C" fn become_program(argument: *mut c_void) -> c_int {
     let start: &mut ProgramStart<'_> = sys::borrowed_argument(argument);
     let prepared = start.prepared;
-    start.failure = give_up_rights(prepared).err().or_else(|| {
+    start.failure = last_steps(prepared).err().or_else(|| {
         // Comes back only if it failed.
         let errno = sys::exec(&prepared.plan.program.path, &prepared.argv, &prepared.envp);
         Some(Failure { step: Step::Exec, errno, entry: u16::MAX })
@@ -180,31 +210,70 @@ extern "C" fn become_program(argument: *mut c_void) -> c_int {
     sys::exit_now(125)
 }
 
-fn give_up_rights(prepared: &Prepared<'_>) -> Result<(), Failure> {
-    let plan = prepared.plan;
-    let weakening = &plan.weakening;
+/// Who may look into a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AsSeen {
+    /// Init.
+    ByNobody,
+    /// A program, as after an exec: its own `/proc/self` belongs to it.
+    ByItsUser,
+}
+
+/// Gives up what no program may have, for good, and closes the kernel's doors.
+pub(crate) fn give_up_rights(plan: &Plan, seen: AsSeen) -> Result<(), Failure> {
+    give_up_capabilities(plan, seen)?;
+    if !plan.weakening.has("seccomp") {
+        sys::install_seccomp(plan.seccomp.program()).at(Step::Seccomp)?;
+    }
+    Ok(())
+}
+
+/// The first half of that.
+pub(crate) fn give_up_capabilities(plan: &Plan, seen: AsSeen) -> Result<(), Failure> {
+    if plan.weakening.has("capabilities") {
+        credentials::keep_all_capabilities().at(Step::Capabilities)?;
+    } else {
+        credentials::give_up_everything().at(Step::Capabilities)?;
+    }
+    if seen == AsSeen::ByItsUser {
+        credentials::be_dumpable().at(Step::Capabilities)?;
+    }
+    Ok(())
+}
+
+/// What the program's process does before it is the program: a session of its own, its stdio, its working folder.
+pub(crate) fn settle(stdio: Stdio<RawFd>) -> Result<(), Failure> {
     rustix::process::setsid().at(Step::Session)?;
-    for (target, fd) in (0..).zip([prepared.stdio.stdin, prepared.stdio.stdout, prepared.stdio.stderr]) {
+    for (target, fd) in (0..).zip([stdio.stdin, stdio.stdout, stdio.stderr]) {
         sys::place_fd(fd, target).at(Step::Stdio)?;
     }
-    sys::reset_signals().at(Step::Session)?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    rustix::process::chdir(c"/mnt/data").at(Step::WorkingFolder)?;
-    if let Some(landlock) = &plan.landlock
-        && !weakening.has("landlock")
-    {
-        landlock.restrict().at(Step::Landlock)?;
+    rustix::process::chdir(c"/mnt/data").at(Step::WorkingFolder)
+}
+
+/// The wall that only the program's own process is behind: init stays outside of it.
+pub(crate) fn go_behind_landlock(plan: &Plan) -> Result<(), Failure> {
+    match &plan.landlock {
+        Some(landlock) if !plan.weakening.has("landlock") => landlock.restrict().at(Step::Landlock),
+        _ => Ok(()),
     }
+}
+
+fn last_steps(prepared: &Prepared<'_>) -> Result<(), Failure> {
+    settle(prepared.stdio)?;
+    sys::reset_signals().at(Step::Session)?;
+    go_behind_landlock(prepared.plan)?;
     // All of ours are close-on-exec, and all others were closed at the start: a second lock on the same door.
-    if !weakening.has("close_fds") {
+    if !prepared.plan.weakening.has("close_fds") {
         sys::close_all_on_exec().at(Step::Stdio)?;
     }
     Ok(())
 }
 
-/// Asks the kernel to kill this process when the supervisor ends, and makes sure that it has not ended already.
-fn die_with_supervisor(talk: BorrowedFd<'_>, weakening: &Weakening) -> Result<(), Failure> {
-    let signal = if weakening.has("kill") { None } else { Some(Signal::KILL) };
+/// Asks the kernel to kill this process when its parent ends (unless it `may_outlive` that), and makes sure that the
+/// supervisor has not ended already.
+fn die_with_supervisor(talk: BorrowedFd<'_>, may_outlive: bool) -> Result<(), Failure> {
+    let signal = if may_outlive { None } else { Some(Signal::KILL) };
     set_parent_process_death_signal(signal).at(Step::WaitForGo)?;
     let mut peek = [0u8; 1];
     let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
@@ -217,8 +286,9 @@ fn die_with_supervisor(talk: BorrowedFd<'_>, weakening: &Weakening) -> Result<()
 }
 
 impl Prepared<'_> {
-    pub(crate) fn keep_list(stdio: Stdio<RawFd>, talk: impl AsFd) -> [RawFd; 4] {
-        let mut keep = [stdio.stdin, stdio.stdout, stdio.stderr, talk.as_fd().as_raw_fd()];
+    pub(crate) fn keep_list(stdio: Stdio<RawFd>, others: &[&OwnedFd]) -> Vec<RawFd> {
+        let mut keep = vec![stdio.stdin, stdio.stdout, stdio.stderr];
+        keep.extend(others.iter().map(|fd| fd.as_raw_fd()));
         keep.sort_unstable();
         keep
     }

@@ -5,11 +5,13 @@
 //! distributions nor systemd give out. Who uses which is told by locks on the bytes of one file: the kernel lets go of
 //! them when the last holder is gone, however it went.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::sys;
 
@@ -25,45 +27,82 @@ pub enum HostUidError {
     AllInUse,
 }
 
-/// A uid that no other sandbox has as long as this (or a copy of its descriptor) lives.
+/// The range that sandboxes' uids are from: the first, and how many.
+pub const RANGE: (u32, u32) = (FIRST, COUNT);
+
+/// Gives out uids. Dropped, or gone with its process, it lets go of all that it gave.
 #[derive(Debug)]
-pub struct HostUid {
-    uid: u32,
+pub struct HostUids {
+    path: PathBuf,
     lock: File,
+    /// Locks of one open file do not exclude each other: who has what in this process is kept here.
+    taken: Mutex<BTreeSet<u32>>,
 }
 
-impl HostUid {
-    /// Takes a free uid, by a lock in `folder`.
-    pub fn take(folder: &Path) -> Result<Self, HostUidError> {
+impl HostUids {
+    /// By locks on a file in `folder`, which all supervisors of this host share.
+    pub fn open(folder: &Path) -> Result<Arc<Self>, HostUidError> {
         let path = folder.join("uids.lock");
-        let failed = |source| HostUidError::LockFile { path: path.clone(), source };
-        std::fs::create_dir_all(folder).map_err(failed)?;
-        let lock = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .read(true)
-            .write(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(failed)?;
-        // Start anywhere: sandboxes that start at the same time then seldom try the same byte.
+        let open = || {
+            std::fs::create_dir_all(folder)?;
+            let mut options = OpenOptions::new();
+            options.create(true).truncate(false).read(true).write(true).mode(0o600).open(&path)
+        };
+        match open() {
+            Ok(lock) => Ok(Arc::new(Self { path, lock, taken: Mutex::default() })),
+            Err(source) => Err(HostUidError::LockFile { path, source }),
+        }
+    }
+
+    /// A uid that nobody else has.
+    pub fn take(self: &Arc<Self>) -> Result<HostUid, HostUidError> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        // Start anywhere: supervisors that start at the same time then seldom try the same byte.
         let start = std::process::id().wrapping_mul(2_654_435_761);
-        for step in 0..COUNT {
-            let slot = start.wrapping_add(step) % COUNT;
-            if sys::lock_byte(lock.as_fd(), i64::from(slot)).map_err(|errno| failed(errno.into()))? {
-                return Ok(Self { uid: FIRST + slot, lock });
+        let slots = (0..COUNT).map(|step| start.wrapping_add(step) % COUNT);
+        for slot in slots {
+            if taken.contains(&slot) {
+                continue;
+            }
+            let locked = sys::lock_byte(self.lock.as_fd(), i64::from(slot), true)
+                .map_err(|errno| HostUidError::LockFile { path: self.path.clone(), source: errno.into() })?;
+            if locked {
+                taken.insert(slot);
+                return Ok(HostUid { slot, from: Arc::clone(self) });
             }
         }
         Err(HostUidError::AllInUse)
     }
 
-    pub fn uid(&self) -> u32 {
-        self.uid
-    }
-
-    /// The lock, for a process that must keep it past this one's end.
+    /// The locks, for a process that must keep them past this one's end.
     pub(crate) fn lock(&self) -> &File {
         &self.lock
+    }
+}
+
+/// A uid that no other sandbox has as long as this lives.
+#[derive(Debug)]
+pub struct HostUid {
+    slot: u32,
+    from: Arc<HostUids>,
+}
+
+impl HostUid {
+    pub fn uid(&self) -> u32 {
+        FIRST + self.slot
+    }
+
+    /// Where it is from.
+    pub fn from(&self) -> &HostUids {
+        &self.from
+    }
+}
+
+impl Drop for HostUid {
+    fn drop(&mut self) {
+        let mut taken = self.from.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = sys::lock_byte(self.from.lock.as_fd(), i64::from(self.slot), false);
+        taken.remove(&self.slot);
     }
 }
 
@@ -74,12 +113,14 @@ mod tests {
     #[test]
     fn two_holders_never_have_the_same_uid_and_a_dropped_one_is_free_again() {
         let folder = std::env::temp_dir().join(format!("redoma-uid-test-{}", std::process::id()));
-        let first = HostUid::take(&folder).unwrap();
-        let second = HostUid::take(&folder).unwrap();
-        assert_ne!(first.uid(), second.uid());
+        let (one, other) = (HostUids::open(&folder).unwrap(), HostUids::open(&folder).unwrap());
+        let first = one.take().unwrap();
+        let others = [one.take().unwrap(), other.take().unwrap()];
+        assert!(others.iter().all(|uid| uid.uid() != first.uid()));
+        assert_ne!(others[0].uid(), others[1].uid());
         let uid = first.uid();
         drop(first);
-        assert_eq!(HostUid::take(&folder).unwrap().uid(), uid);
+        assert_eq!(other.take().unwrap().uid(), uid);
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

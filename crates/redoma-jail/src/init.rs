@@ -29,6 +29,11 @@ pub(crate) fn run(program: &Started, talk: BorrowedFd<'_>) -> ! {
     }
     let _ = sys::close_all_but(&[talk.as_raw_fd()]);
     Report::Running.send(talk);
+    reap(program, talk)
+}
+
+/// Waits for the program and for whatever else ends meanwhile.
+pub(crate) fn reap(program: &Started, talk: BorrowedFd<'_>) -> ! {
     loop {
         match wait(WaitOptions::empty()) {
             Ok(Some((pid, status))) if pid == program.pid => {

@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use rustix::process::{Pid, WaitOptions};
 
 use crate::cgroup;
-use crate::host_uid::HostUid;
+use crate::host_uid::HostUids;
 use crate::sys;
 
 /// A name for what one run makes on the host; tells which process made it, so that others can see if it still lives.
@@ -31,10 +32,18 @@ impl OwnerTag {
     /// A new tag of this process's.
     pub fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let pid = std::process::id();
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let start = start_time(pid).unwrap_or_default();
-        Self(format!("{}-{}-{pid}-{start}-{count}", Self::PREFIX, pid_namespace()))
+        Self(format!("{}{count}", Self::family()))
+    }
+
+    /// What the names of all tags of this process begin with.
+    fn family() -> &'static str {
+        static FAMILY: OnceLock<String> = OnceLock::new();
+        FAMILY.get_or_init(|| {
+            let pid = std::process::id();
+            let start = start_time(pid).unwrap_or_default();
+            format!("{}-{}-{pid}-{start}-", Self::PREFIX, pid_namespace())
+        })
     }
 
     pub fn as_str(&self) -> &str {
@@ -85,21 +94,29 @@ fn pid_namespace() -> u64 {
     (digits.fold(0u64, |sum, digit| sum << 4 | u64::from(digit)) << 32) ^ namespace
 }
 
-/// Removes folders of runs whose makers are dead.
-fn sweep_folders(parent: &Path) {
+/// Removes folders of runs by their names.
+fn sweep_folders(parent: &Path, is_left: impl Fn(&str) -> bool) {
     let Ok(entries) = std::fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
-        if entry.file_name().to_str().is_some_and(OwnerTag::is_stale) {
+        if entry.file_name().to_str().is_some_and(&is_left) {
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }
 }
 
 /// What is to be removed if this process can't do it itself, and where others may have left something.
-#[derive(Debug, Default)]
+#[derive(Debug)]
+pub enum Made {
+    /// One run's, by name.
+    OneRun { cgroup_folders: Vec<PathBuf>, run_folder: Option<PathBuf> },
+    /// Everything of this process's, for one that makes many runs.
+    AllOfThisProcess,
+}
+
+/// See [`Janitor`].
+#[derive(Debug)]
 pub struct Leftovers {
-    pub cgroup_folders: Vec<PathBuf>,
-    pub run_folder: Option<PathBuf>,
+    pub made: Made,
     /// Folders with the groups and the files of all runs, to be swept of those whose makers are dead.
     pub cgroup_parents: Vec<PathBuf>,
     pub run_parent: PathBuf,
@@ -113,17 +130,19 @@ pub struct Janitor {
 }
 
 impl Janitor {
-    /// Starts one, which knows what is going to be made. `uid` stays taken until that is removed again. Must be called
-    /// while this process has a single thread.
-    pub fn start(leftovers: &Leftovers, uid: Option<&HostUid>) -> io::Result<Self> {
+    /// Starts one, which knows what is going to be made. What `uids` has given out stays taken until that is removed
+    /// again. Must be called while this process has a single thread.
+    pub fn start(leftovers: &Leftovers, uids: Option<&HostUids>) -> io::Result<Self> {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let mut keep = vec![theirs.as_raw_fd()];
-        keep.extend(uid.map(|uid| uid.lock().as_raw_fd()));
+        keep.extend(uids.map(|uids| uids.lock().as_raw_fd()));
         keep.sort_unstable();
+        // Told by this process: the janitor has a number of its own.
+        let family = OwnerTag::family();
         match sys::fork()? {
             Some(pid) => Ok(Self { pid, socket: Some(ours) }),
-            None => watch(&theirs, &keep, leftovers),
+            None => watch(&theirs, &keep, leftovers, family),
         }
     }
 
@@ -145,7 +164,7 @@ impl Drop for Janitor {
 const DISMISSED: &[u8] = b"done";
 
 /// The janitor's life. It is a fork of a single-threaded process, so ordinary code is fine here.
-fn watch(socket: &OwnedFd, keep: &[i32], leftovers: &Leftovers) -> ! {
+fn watch(socket: &OwnedFd, keep: &[i32], leftovers: &Leftovers, family: &str) -> ! {
     // Out of reach of what ends the supervisor: its terminal's signals, its process group, its caller's pipes.
     let _ = rustix::process::setsid();
     let _ = sys::close_all_but(keep);
@@ -156,8 +175,8 @@ fn watch(socket: &OwnedFd, keep: &[i32], leftovers: &Leftovers) -> ! {
     let _ = rustix::thread::set_name(c"redoma-janitor");
     // What a killed janitor left is rare and in nobody's way: one run in eight looks for it.
     if std::process::id().is_multiple_of(8) {
-        cgroup::sweep(&leftovers.cgroup_parents);
-        sweep_folders(&leftovers.run_parent);
+        cgroup::sweep(&leftovers.cgroup_parents, OwnerTag::is_stale, Duration::from_millis(100));
+        sweep_folders(&leftovers.run_parent, OwnerTag::is_stale);
     }
     let mut word = [0u8; 4];
     let said_goodbye = loop {
@@ -167,14 +186,29 @@ fn watch(socket: &OwnedFd, keep: &[i32], leftovers: &Leftovers) -> ! {
         }
     };
     if !said_goodbye {
-        for folder in &leftovers.cgroup_folders {
-            cgroup::remove_folder(folder, Duration::from_secs(30));
-        }
-        if let Some(folder) = &leftovers.run_folder {
-            let _ = std::fs::remove_dir_all(folder);
-        }
+        remove(leftovers, family);
     }
     sys::exit_now(0)
+}
+
+/// Does what the supervisor no longer can.
+fn remove(leftovers: &Leftovers, family: &str) {
+    let patience = Duration::from_secs(30);
+    match &leftovers.made {
+        Made::OneRun { cgroup_folders, run_folder } => {
+            for folder in cgroup_folders {
+                cgroup::remove_folder(folder, patience);
+            }
+            if let Some(folder) = run_folder {
+                let _ = std::fs::remove_dir_all(folder);
+            }
+        }
+        Made::AllOfThisProcess => {
+            let is_left = |name: &str| name.starts_with(family);
+            cgroup::sweep(&leftovers.cgroup_parents, is_left, patience);
+            sweep_folders(&leftovers.run_parent, is_left);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@
 //! | `spawn.rs` | the outside: clone, id maps, cgroup, the talk with the inside |
 //! | `enter.rs` | the inside, first half: from the clone to `execve`, step by step |
 //! | `init.rs` | the inside, second half: PID 1 |
+//! | `warm.rs` | the inside of a sandbox that is made ahead and waits |
+//! | `nursery/` | where such sandboxes are made: a jail of our own around those who make them |
 //! | `mounts.rs` | the root, the scratch file system, `/proc`, `/dev`, the workspace |
 //! | `credentials.rs` | uid, capabilities, securebits, no_new_privs, rlimits |
 //! | `landlock.rs`, `seccomp/` | the two walls that stay when all else has failed |
@@ -29,15 +31,17 @@ mod init;
 pub mod janitor;
 pub mod landlock;
 mod mounts;
+pub mod nursery;
 mod plan;
 pub mod seccomp;
 mod spawn;
 mod step;
 mod sys;
 pub mod trial;
+mod warm;
 mod weakening;
 
-pub use plan::{Ids, Plan, PlanError, Program, Rlimits, Scratch, TreeEntry, Workspace};
+pub use plan::{Ids, Plan, PlanError, Program, Rlimits, Role, Scratch, TreeEntry, Workspace, own_inodes};
 pub use spawn::{Event, Sandbox, Starting, Stdio, above_stdio};
 pub use step::{JailError, Step};
 pub use sys::{SignalPipe, is_single_threaded};

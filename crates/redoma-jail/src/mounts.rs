@@ -12,11 +12,12 @@ use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+    FsMountFlags, FsOpenFlags, FsPickFlags, MountAttrFlags, MountFlags, MoveMountFlags, OpenTreeFlags,
+    UnmountFlags,
 };
 
 use crate::enter::{At, Failure};
-use crate::plan::{Plan, TreeEntry};
+use crate::plan::{Plan, Role, TreeEntry};
 use crate::step::Step;
 use crate::sys;
 
@@ -117,35 +118,36 @@ pub(crate) fn build_root(plan: &Plan) -> Result<Root, Failure> {
     )
     .at(Step::MountProc)?;
     attach(&proc, &root, c"proc").at(Step::MountProc)?;
-    if !plan.weakening.has("forbid_namespaces") {
+    if plan.role == Role::Code && !plan.weakening.has("forbid_namespaces") {
         forbid_namespaces(&proc).at(Step::ForbidNamespaces)?;
     }
     Ok(Root { root, scratch })
 }
 
-/// Makes the new root the only one, finishes the workspace and seals everything. Gives the folder in which the code's
-/// files will be, for the supervisor to collect them from.
-pub(crate) fn change_root(plan: &Plan, built: Root) -> Result<OwnedFd, Failure> {
+/// What is left in hand of a finished root.
+#[derive(Debug)]
+pub(crate) struct Sealed {
+    /// The folder in which the code's files will be, for the supervisor to collect them from.
+    pub(crate) workspace: OwnedFd,
+    /// The writable file system as a whole.
+    pub(crate) scratch: OwnedFd,
+}
+
+/// Makes the new root the only one, finishes the workspace and seals everything.
+pub(crate) fn change_root(plan: &Plan, built: Root) -> Result<Sealed, Failure> {
     let Root { root, scratch } = built;
     rustix::process::fchdir(&root).at(Step::PivotRoot)?;
     rustix::process::pivot_root(c".", c".").at(Step::PivotRoot)?;
     // The old root now lies on top of the new one at the same place: take it off, and it is gone for good.
     rustix::mount::unmount(c".", UnmountFlags::DETACH).at(Step::PivotRoot)?;
     rustix::process::chdir(c"/").at(Step::PivotRoot)?;
-    if !plan.weakening.has("mask_proc") {
+    // Over a covered /proc the kernel lets nobody mount another, which a nursery's sandboxes each do.
+    if plan.role == Role::Code && !plan.weakening.has("mask_proc") {
         cover_proc(&root).at(Step::MaskProc)?;
     }
 
     if plan.workspace.inputs.is_some() {
-        rustix::mount::mount(
-            c"overlay",
-            c"/mnt/data",
-            c"overlay",
-            MountFlags::NOSUID | MountFlags::NODEV,
-            // The lower layer is the inputs, already there; the overlay goes on top of them.
-            c"lowerdir=/mnt/data,upperdir=/tmp/data,workdir=/tmp/work,userxattr",
-        )
-        .at(Step::MountWorkspace)?;
+        mount_overlay(&scratch).at(Step::MountWorkspace)?;
     }
     let workspace = rustix::fs::openat(
         &scratch,
@@ -161,7 +163,45 @@ pub(crate) fn change_root(plan: &Plan, built: Root) -> Result<OwnedFd, Failure> 
         sys::add_mount_attributes(root.as_fd(), MountAttrFlags::MOUNT_ATTR_RDONLY.bits().into(), false)
             .at(Step::SealRoot)?;
     }
-    Ok(workspace)
+    Ok(Sealed { workspace, scratch })
+}
+
+/// Puts the code's own layer over the inputs, which are at the workspace's place already: the overlay goes on top of its
+/// own lower layer.
+fn mount_overlay(scratch: &OwnedFd) -> Result<(), Errno> {
+    // The upper layer is named from within the scratch, which has no path by now.
+    rustix::process::fchdir(scratch)?;
+    rustix::mount::mount(
+        c"overlay",
+        c"/mnt/data",
+        c"overlay",
+        MountFlags::NOSUID | MountFlags::NODEV,
+        c"lowerdir=/mnt/data,upperdir=data,workdir=work,userxattr",
+    )?;
+    rustix::process::chdir(c"/")
+}
+
+/// Puts inputs under the workspace of a finished root: a detached, read-only mount that somebody else opened.
+pub(crate) fn add_inputs(scratch: &OwnedFd, inputs: BorrowedFd<'_>) -> Result<(), Errno> {
+    attach(inputs, CWD, c"/mnt/data")?;
+    mount_overlay(scratch)
+}
+
+/// Gives a finished root's scratch another quota.
+pub(crate) fn resize_scratch(scratch: &OwnedFd, size: &CStr, inodes: &CStr) -> Result<(), Errno> {
+    let flags = FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_EMPTY_PATH;
+    let context = rustix::mount::fspick(scratch, c"", flags)?;
+    rustix::mount::fsconfig_set_string(&context, c"size", size)?;
+    rustix::mount::fsconfig_set_string(&context, c"nr_inodes", inodes)?;
+    rustix::mount::fsconfig_reconfigure(&context)
+}
+
+/// A folder of this mount namespace as a detached mount that nothing can be written through.
+pub(crate) fn open_read_only(folder: &CStr) -> Result<OwnedFd, Errno> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let tree = rustix::mount::open_tree(CWD, folder, flags)?;
+    sys::add_mount_attributes(tree.as_fd(), READ_ONLY.bits().into(), false)?;
+    Ok(tree)
 }
 
 fn new_file_system(
@@ -204,7 +244,7 @@ fn make_folder(root: &OwnedFd, path: &CStr) -> Result<(), Errno> {
     }
 }
 
-fn make_file(root: impl AsFd, path: &CStr, content: &[u8], mode: u32) -> Result<(), Errno> {
+pub(crate) fn make_file(root: impl AsFd, path: &CStr, content: &[u8], mode: u32) -> Result<(), Errno> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = rustix::fs::openat(root, path, flags, Mode::from_raw_mode(mode))?;
     let mut rest = content;
@@ -269,6 +309,17 @@ pub(crate) fn write_script(plan: &Plan, workspace: &OwnedFd) -> Result<(), Errno
         Some((name, content)) => make_file(workspace, name, content, 0o644),
         None => Ok(()),
     }
+}
+
+/// The same in a finished root, from a file that somebody else made.
+pub(crate) fn copy_script(scratch: &OwnedFd, name: &CStr, content: &OwnedFd) -> Result<(), Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let workspace = rustix::fs::openat(scratch, c"data", flags, Mode::empty())?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = rustix::fs::openat(&workspace, name, flags, Mode::from_raw_mode(0o644))?;
+    let mut offset = 0;
+    while rustix::fs::sendfile(&file, content, Some(&mut offset), 1 << 20)? > 0 {}
+    Ok(())
 }
 
 /// `/dev`: five harmless devices, terminals of the sandbox's own, and the customary links.

@@ -99,6 +99,16 @@ pub struct Ids {
     pub by_root: bool,
 }
 
+/// What a sandbox is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Code that is hostile by assumption: every wall.
+    Code,
+    /// Our own code, which makes sandboxes for others' inside of this one: see `nursery/`. It has the namespaces, the
+    /// read-only root and a group; what it needs for its work it keeps (further namespaces, mounts, ids of its own).
+    Nursery,
+}
+
 /// The one writable file system of a sandbox: workspace, `/tmp`, home and `/dev/shm` share it and its quota.
 #[derive(Debug)]
 pub struct Scratch {
@@ -168,6 +178,7 @@ impl Rlimits {
 /// A whole sandbox, ready to be made.
 #[derive(Debug)]
 pub struct Plan {
+    pub role: Role,
     pub ids: Ids,
     pub tree: Vec<TreeEntry>,
     /// Folders, links and small files in the home folder, which is writable: relative to it.
@@ -178,13 +189,15 @@ pub struct Plan {
     pub rlimits: Rlimits,
     pub landlock: Option<LandlockPlan>,
     pub seccomp: Filter,
+    /// For a program that takes its leave.
+    pub(crate) seccomp_with_leave: Option<Filter>,
     pub(crate) cgroup_namespace: bool,
     pub(crate) time_namespace: bool,
     pub weakening: Weakening,
 }
 
 /// What the scratch holds before the code runs: its own root, five folders, the home's entries, the script.
-fn own_inodes(home: &[TreeEntry]) -> u64 {
+pub fn own_inodes(home: &[TreeEntry]) -> u64 {
     7 + home.len() as u64
 }
 
@@ -207,6 +220,7 @@ impl Plan {
         let landlock =
             layers.contains(&Layer::Landlock).then(|| LandlockPlan::for_tree(&tree)).transpose()?;
         Ok(Self {
+            role: Role::Code,
             ids,
             tree,
             scratch: Scratch {
@@ -220,10 +234,24 @@ impl Plan {
             rlimits: Rlimits::from_limits(limits, layers.contains(&Layer::Cgroup)),
             landlock,
             seccomp: Filter::for_code(),
+            seccomp_with_leave: None,
             cgroup_namespace: layers.contains(&Layer::CgroupNamespace),
             time_namespace: layers.contains(&Layer::TimeNamespace),
             weakening,
         })
+    }
+
+    /// A plan for a nursery: for our own program, with what making sandboxes needs.
+    pub fn for_nursery(
+        ids: Ids,
+        limits: &Limits,
+        layers: &[Layer],
+        tree: Vec<TreeEntry>,
+        program: Program,
+    ) -> Result<Self, PlanError> {
+        let plan = Self::new(ids, limits, layers, tree, Vec::new(), program)?;
+        // Whoever is under Landlock can mount nothing.
+        Ok(Self { role: Role::Nursery, landlock: None, ..plan })
     }
 
     /// Puts a host folder under the workspace.

@@ -1,9 +1,11 @@
 //! The outside of a sandbox: making it, hearing from it, ending it.
 
 use std::ffi::CString;
+use std::fmt::Write as _;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, IoSlice, IoSliceMut};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -14,7 +16,9 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use crate::SANDBOX_ID;
 use crate::cgroup::{Entry, Group};
 use crate::enter::{self, Failure, Prepared};
-use crate::plan::{Ids, Plan};
+use crate::host_uid;
+use crate::plan::{Ids, Plan, Role};
+use crate::seccomp::Leave;
 use crate::step::{JailError, Step};
 use crate::sys::{self, Cloned, Stack, StringPointers};
 
@@ -32,6 +36,10 @@ pub(crate) enum Report {
     Failed(Failure),
     /// The root is complete; the workspace's descriptor comes along.
     Ready,
+    /// Everything is done that can be before somebody needs this sandbox.
+    Waiting,
+    /// Init has given up its rights; the line to the program's process comes along.
+    Sealed,
     /// The program runs.
     Running,
     /// The program ended; this is its wait status.
@@ -49,6 +57,8 @@ impl Report {
             Self::Ready => (1, 0, 0, 0),
             Self::Running => (2, 0, 0, 0),
             Self::Ended { status } => (3, 0, 0, status),
+            Self::Waiting => (4, 0, 0, 0),
+            Self::Sealed => (5, 0, 0, 0),
         };
         record[0] = tag;
         record[1] = step;
@@ -62,12 +72,14 @@ impl Report {
         Some(match record[0] {
             0 => Self::Failed(Failure {
                 step: Step::from_code(record[1])?,
-                errno: Errno::from_raw_os_error(value),
+                errno: Errno::from_raw_os_error(if (1..4096).contains(&value) { value } else { libc::EIO }),
                 entry,
             }),
             1 => Self::Ready,
             2 => Self::Running,
             3 => Self::Ended { status: value },
+            4 => Self::Waiting,
+            5 => Self::Sealed,
             _ => return None,
         })
     }
@@ -80,11 +92,18 @@ impl Report {
     }
 
     pub(crate) fn send_with_fd(self, talk: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+        self.send_with_fds(talk, std::slice::from_ref(&fd))
+    }
+
+    /// With at most [`MOST_REPORTED`] descriptors.
+    pub(crate) fn send_with_fds(self, talk: BorrowedFd<'_>, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
         let mut record = [0; Self::SIZE];
         self.encode(&mut record);
-        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_REPORTED))];
         let mut control = SendAncillaryBuffer::new(&mut space);
-        control.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(&fd)));
+        if !control.push(SendAncillaryMessage::ScmRights(fds)) {
+            return Err(Errno::INVAL);
+        }
         rustix::net::sendmsg(talk, &[IoSlice::new(&record)], &mut control, SendFlags::NOSIGNAL)?;
         Ok(())
     }
@@ -118,11 +137,14 @@ impl Report {
     }
 }
 
+/// At most so many descriptors come with a report.
+const MOST_REPORTED: usize = 2;
+
 /// At most so many descriptors come with a go: a cgroup's `tasks` file on each version 1 hierarchy.
 const MOST_FDS: usize = 8;
 
 /// Outside: tells the sandbox to go on, with these descriptors.
-fn send_go(talk: &OwnedFd, fds: &[OwnedFd]) -> Result<(), Errno> {
+pub(crate) fn send_go(talk: &OwnedFd, fds: &[OwnedFd]) -> Result<(), Errno> {
     let mut borrowed = [talk.as_fd(); MOST_FDS];
     let count = fds.len().min(MOST_FDS);
     for (slot, fd) in borrowed.iter_mut().zip(fds) {
@@ -156,6 +178,9 @@ pub struct Sandbox {
     talk: OwnedFd,
     workspace: OwnedFd,
     reaped: bool,
+    /// Where the program's process itself tells that it can't become the program, if not through init.
+    failures: Option<OwnedFd>,
+    leave: Option<Leave>,
 }
 
 /// A sandbox whose file system is being built, while the supervisor makes its cgroup. Dropping it ends it.
@@ -189,8 +214,8 @@ impl<'a> Starting<'a> {
             envp: StringPointers::new(plan.program.env.iter().map(CString::as_c_str)),
             stdio,
             talk: inner_talk.as_raw_fd(),
-            keep: Prepared::keep_list(stdio, &inner_talk),
-            stack: Stack::new(),
+            keep: Prepared::keep_list(stdio, &[&inner_talk]),
+            stack: Some(Stack::new()),
         };
         let cloned = sys::clone_into(enter::namespaces(plan), into).map_err(|errno| JailError::Step {
             step: Step::Clone,
@@ -204,8 +229,9 @@ impl<'a> Starting<'a> {
         drop(inner_talk);
         // From here on an early return kills and reaps the child through Drop.
         let starting = Self { plan, pid, pidfd: Some(pidfd), talk };
-        write_id_maps(pid, plan.ids)?;
-        send_go(&starting.talk, &[]).map_err(JailError::Talk)?;
+        write_id_maps(pid, plan.ids, plan.role)?;
+        // If it has failed meanwhile, its report says more than the broken pipe.
+        let _ = send_go(&starting.talk, &[]);
         Ok(starting)
     }
 
@@ -219,18 +245,20 @@ impl<'a> Starting<'a> {
         let _ = send_go(&self.talk, tasks);
         let mut workspace = None;
         loop {
-            let (report, fd) = receive(&self.talk).map_err(JailError::Talk)?.ok_or(JailError::EndedEarly)?;
+            let (report, fds) = receive(&self.talk).map_err(JailError::Talk)?.ok_or(JailError::EndedEarly)?;
             match report {
                 Report::Failed(failure) => return Err(explain(self.plan, failure)),
-                Report::Ready => workspace = fd,
+                Report::Ready => workspace = fds.into_iter().next(),
                 Report::Running => break,
-                Report::Ended { .. } => return Err(JailError::EndedEarly),
+                Report::Waiting | Report::Sealed | Report::Ended { .. } => {
+                    return Err(JailError::EndedEarly);
+                }
             }
         }
         let workspace = workspace.ok_or(JailError::EndedEarly)?;
         let talk = rustix::io::fcntl_dupfd_cloexec(&self.talk, 3).map_err(JailError::Talk)?;
         let pidfd = self.pidfd.take().ok_or(JailError::EndedEarly)?;
-        Ok(Sandbox { pid: self.pid, pidfd, talk, workspace, reaped: false })
+        Ok(Sandbox::new(self.pid, pidfd, talk, workspace))
     }
 }
 
@@ -244,6 +272,46 @@ impl Drop for Starting<'_> {
 }
 
 impl Sandbox {
+    pub(crate) fn new(pid: Pid, pidfd: OwnedFd, talk: OwnedFd, workspace: OwnedFd) -> Self {
+        Self { pid, pidfd, talk, workspace, reaped: false, failures: None, leave: None }
+    }
+
+    pub(crate) fn hear_failures_on(&mut self, line: OwnedFd) {
+        self.failures = Some(line);
+    }
+
+    pub(crate) fn hear_leave_on(&mut self, leave: Leave) {
+        self.leave = Some(leave);
+    }
+
+    /// Readable when [`Sandbox::leaving`] may have something to say.
+    pub fn leave(&self) -> Option<BorrowedFd<'_>> {
+        self.leave.as_ref().map(Leave::as_fd)
+    }
+
+    /// The exit code of a program that takes its leave, if `is_alone` says that nothing but it and init is left. It then
+    /// stands still until the sandbox is killed. Otherwise it goes on to its end, which is an [event](Sandbox::event).
+    pub fn leaving(&self, is_alone: impl FnOnce() -> bool) -> Option<i32> {
+        let leave = self.leave.as_ref()?;
+        let leaving = leave.hear()?;
+        if leaving.is_program() && is_alone() {
+            return Some(leaving.code);
+        }
+        leave.let_go(&leaving);
+        None
+    }
+
+    /// A failure that the program's process told by itself.
+    fn failure(&self) -> Option<Failure> {
+        let mut record = [0u8; Report::SIZE];
+        let (_, length) =
+            rustix::net::recv(self.failures.as_ref()?, &mut record, RecvFlags::DONTWAIT).ok()?;
+        match (length == Report::SIZE).then(|| Report::decode(&record))? {
+            Some(Report::Failed(failure)) => Some(failure),
+            _ => None,
+        }
+    }
+
     /// Readable when [`Sandbox::event`] has something to say.
     pub fn talk(&self) -> BorrowedFd<'_> {
         self.talk.as_fd()
@@ -263,9 +331,14 @@ impl Sandbox {
     pub fn event(&self) -> Result<Event, JailError> {
         Ok(match receive(&self.talk).map_err(JailError::Talk)? {
             Some((Report::Ended { status }, _)) => {
+                if let Some(failure) = self.failure() {
+                    return Err(could_not_start(failure));
+                }
                 let signal = status & 0x7f;
                 if signal == 0 { Event::Exited((status >> 8) & 0xff) } else { Event::Signaled(signal) }
             }
+            // One that was made ahead tells only now that its program can't be started.
+            Some((Report::Failed(failure), _)) => return Err(could_not_start(failure)),
             _ => Event::Gone,
         })
     }
@@ -305,19 +378,23 @@ impl Drop for Sandbox {
     }
 }
 
+/// Waits until a process has ended. One that is not our child is reaped by its parent, and can still be waited for.
 pub(crate) fn wait_for(pidfd: &OwnedFd) {
     loop {
         match rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED) {
             Err(Errno::INTR) => {}
+            Err(Errno::CHILD) => break,
             _ => return,
         }
     }
+    let mut polled = [PollFd::new(pidfd, PollFlags::IN)];
+    while let Err(Errno::INTR) = poll(&mut polled, None) {}
 }
 
-/// One packet and the descriptor that came with it; `None` when the other end is closed.
-pub(crate) fn receive(talk: &OwnedFd) -> Result<Option<(Report, Option<OwnedFd>)>, Errno> {
+/// One packet and the descriptors that came with it; `None` when the other end is closed.
+pub(crate) fn receive(talk: &OwnedFd) -> Result<Option<(Report, Vec<OwnedFd>)>, Errno> {
     let mut record = [0u8; Report::SIZE];
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_REPORTED))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = loop {
         let mut parts = [IoSliceMut::new(&mut record)];
@@ -330,15 +407,17 @@ pub(crate) fn receive(talk: &OwnedFd) -> Result<Option<(Report, Option<OwnedFd>)
     if received.bytes == 0 {
         return Ok(None);
     }
-    let fd = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-        _ => None,
+    let fds = control.drain().flat_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(fds) => fds.collect(),
+        _ => Vec::new(),
     });
-    Ok(Report::decode(&record).map(|report| (report, fd)))
+    let fds = fds.collect();
+    Ok(Report::decode(&record).map(|report| (report, fds)))
 }
 
-/// Uid and gid 1000 inside are this sandbox's ids outside, and nothing else exists there.
-pub(crate) fn write_id_maps(pid: Pid, ids: Ids) -> Result<(), JailError> {
+/// Uid and gid 1000 inside are this sandbox's ids outside, and nothing else exists there. A nursery has the ids that its
+/// sandboxes will get besides, each under its own number.
+pub(crate) fn write_id_maps(pid: Pid, ids: Ids, role: Role) -> Result<(), JailError> {
     let folder = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
     let write = |file: &str, content: String| {
         std::fs::write(folder.join(file), content).map_err(|error| JailError::Step {
@@ -351,8 +430,24 @@ pub(crate) fn write_id_maps(pid: Pid, ids: Ids) -> Result<(), JailError> {
         // The kernel's condition for letting a plain user map a gid.
         write("setgroups", "deny".to_owned())?;
     }
-    write("uid_map", format!("{SANDBOX_ID} {} 1", ids.host_uid))?;
-    write("gid_map", format!("{SANDBOX_ID} {} 1", ids.host_gid))
+    let with_children = role == Role::Nursery && ids.by_root;
+    write("uid_map", id_map(ids.host_uid, with_children))?;
+    write("gid_map", id_map(ids.host_gid, with_children))
+}
+
+/// The lines of a map; a number may be in one of them only.
+fn id_map(own: u32, with_children: bool) -> String {
+    let mut map = format!("{SANDBOX_ID} {own} 1\n");
+    if with_children {
+        let (first, count) = host_uid::RANGE;
+        let end = first + count;
+        for (from, to) in [(first, own.min(end)), ((own + 1).max(first), end)] {
+            if from < to {
+                let _ = writeln!(map, "{from} {from} {}", to - from);
+            }
+        }
+    }
+    map
 }
 
 fn explain(plan: &Plan, failure: Failure) -> JailError {
@@ -362,6 +457,11 @@ fn explain(plan: &Plan, failure: Failure) -> JailError {
         (_, Some(entry)) => entry.label(),
         (_, None) => format!("errno {}", failure.errno.raw_os_error()),
     };
+    JailError::Step { step: failure.step, errno: failure.errno, detail }
+}
+
+fn could_not_start(failure: Failure) -> JailError {
+    let detail = format!("errno {}", failure.errno.raw_os_error());
     JailError::Step { step: failure.step, errno: failure.errno, detail }
 }
 

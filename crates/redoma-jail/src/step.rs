@@ -63,6 +63,7 @@ steps! {
     Landlock = "restrict the file system with Landlock": "the kernel needs Landlock (Linux 5.13 or newer, `landlock` in the lsm= list)",
     WorkingFolder = "enter the workspace": "report this as a bug",
     Exec = "start the program": "the runtime has no such program; run `redoma setup` again",
+    WaitForAssignment = "hear what the sandbox is for": "the supervisor ended while the sandbox waited; run it again",
     Init = "keep the sandbox's init running": "report this as a bug",
 }
 

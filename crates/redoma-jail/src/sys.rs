@@ -74,6 +74,34 @@ pub(crate) fn fork() -> Result<Option<Pid>, Errno> {
     Ok(Pid::from_raw(pid as i32))
 }
 
+/// A fork with the C library's own handlers, for a copy that goes on as what it is: those of libraries that keep threads,
+/// locks or random numbers. `None` in the child.
+pub(crate) fn fork_with_handlers() -> Result<Option<Pid>, Errno> {
+    // SAFETY: the caller has a single thread, so that no lock is held by one that the copy lacks.
+    let pid = checked(c_long::from(unsafe { libc::fork() }))?;
+    Ok(Pid::from_raw(pid as i32))
+}
+
+/// How ended children go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reaping {
+    /// When somebody waits for them, as usual.
+    ByWaiting,
+    /// By themselves.
+    AtOnce,
+}
+
+pub(crate) fn reap_children(reaping: Reaping) -> Result<(), Errno> {
+    // SAFETY: sigaction is plain data, for which all zeroes is valid: the default action, no flags, an empty mask.
+    let mut action: libc::sigaction = unsafe { zeroed() };
+    if reaping == Reaping::AtOnce {
+        action.sa_flags = libc::SA_NOCLDWAIT;
+    }
+    // SAFETY: the action outlives the call, and the old one is not asked for.
+    checked(c_long::from(unsafe { libc::sigaction(libc::SIGCHLD, &raw const action, ptr::null_mut()) }))?;
+    Ok(())
+}
+
 /// A stack for [`spawn_borrowing`], in memory that is touched only as far as it is used.
 #[derive(Debug)]
 pub(crate) struct Stack(std::cell::UnsafeCell<Vec<u8>>);
@@ -325,6 +353,55 @@ pub(crate) fn install_seccomp(filter: &[libc::sock_filter]) -> Result<(), Errno>
     Ok(())
 }
 
+/// The same, with a descriptor on which the calls that the filter asks about are heard. Once heard, a call can be
+/// interrupted by nothing but death (Linux 5.19).
+pub(crate) fn install_seccomp_with_listener(filter: &[libc::sock_filter]) -> Result<OwnedFd, Errno> {
+    const NEW_LISTENER: c_long = 1 << 3;
+    const WAIT_KILLABLE_RECV: c_long = 1 << 5;
+    let program = libc::sock_fprog {
+        len: u16::try_from(filter.len()).map_err(|_| Errno::INVAL)?,
+        filter: filter.as_ptr().cast_mut(),
+    };
+    let flags = NEW_LISTENER | WAIT_KILLABLE_RECV;
+    // SAFETY: the kernel copies the program, which lives until after the call; it does not write to it.
+    let fd = checked(unsafe {
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program)
+    })?;
+    // SAFETY: the call gave a new descriptor, owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+/// A call that a filter asks about.
+pub(crate) fn receive_notice(listener: BorrowedFd<'_>) -> Result<libc::seccomp_notif, Errno> {
+    // SAFETY: plain integers, for which all zeroes is valid; the kernel wants it so.
+    let mut notice: libc::seccomp_notif = unsafe { zeroed() };
+    // SAFETY: the kernel fills in the structure that this request is for.
+    checked(c_long::from(unsafe {
+        libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV as _, &raw mut notice)
+    }))?;
+    Ok(notice)
+}
+
+/// Lets such a call happen.
+pub(crate) fn answer_notice(listener: BorrowedFd<'_>, id: u64) -> Result<(), Errno> {
+    const CONTINUE: u32 = 1;
+    // SAFETY: plain integers, for which all zeroes is valid.
+    let mut answer: libc::seccomp_notif_resp = unsafe { zeroed() };
+    answer.id = id;
+    answer.flags = CONTINUE;
+    // SAFETY: the kernel reads the structure that this request is for.
+    checked(c_long::from(unsafe {
+        libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND as _, &raw mut answer)
+    }))?;
+    Ok(())
+}
+
+/// The bare call, which comes back only if a filter answers in the kernel's place.
+pub(crate) fn exit_group(code: u32) {
+    // SAFETY: no memory is passed; if it does not come back, nothing is left to be unsound.
+    unsafe { libc::syscall(libc::SYS_exit_group, c_long::from(code)) };
+}
+
 /// Whether this kernel knows a seccomp action (`SECCOMP_RET_…`).
 pub(crate) fn seccomp_has_action(action: u32) -> bool {
     // SAFETY: the kernel reads one u32, which outlives the call.
@@ -390,12 +467,12 @@ pub(crate) fn landlock_restrict(ruleset: BorrowedFd<'_>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Locks one byte of a file for this open file description, so that closing its last copy (in whichever process)
-/// lets go of it. `false` if somebody else holds it.
-pub(crate) fn lock_byte(file: BorrowedFd<'_>, offset: i64) -> Result<bool, Errno> {
+/// Locks one byte of a file for this open file description (or lets go of it), so that closing its last copy, in
+/// whichever process, lets go too. `false` if somebody else holds it.
+pub(crate) fn lock_byte(file: BorrowedFd<'_>, offset: i64, hold: bool) -> Result<bool, Errno> {
     // SAFETY: flock is plain integers, for which all zeroes is valid.
     let mut lock: libc::flock = unsafe { zeroed() };
-    lock.l_type = libc::F_WRLCK as i16;
+    lock.l_type = if hold { libc::F_WRLCK } else { libc::F_UNLCK } as i16;
     lock.l_whence = libc::SEEK_SET as i16;
     lock.l_start = offset;
     lock.l_len = 1;

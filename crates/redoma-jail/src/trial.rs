@@ -8,7 +8,7 @@ use rustix::mount::{MountFlags, mount};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 
 use crate::enter::Failure;
-use crate::plan::Ids;
+use crate::plan::{Ids, Role};
 use crate::spawn::{Report, receive, wait_for, write_id_maps};
 use crate::step::Step;
 use crate::sys::{self, Cloned};
@@ -53,7 +53,7 @@ pub fn attempt(namespaces: c_int, attempt: Attempt) -> Result<(), Errno> {
         Cloned::Parent { pid, pidfd } => {
             drop(inner);
             // Where the maps can't be written the child sees the closed socket and fails.
-            if write_id_maps(pid, ids).is_ok() {
+            if write_id_maps(pid, ids, Role::Code).is_ok() {
                 let _ = rustix::net::send(&talk, b"g", SendFlags::NOSIGNAL);
             } else {
                 drop(talk);

@@ -11,12 +11,33 @@ pub struct Profile {
     /// A prepared runtime's name (`base`), or the path of a folder that holds a root file system.
     pub runtime: String,
     pub limits: Limits,
+    /// Python modules that are loaded before anybody needs them: each list is an interpreter that waits with them, beside
+    /// one with the standard library only.
+    pub preload: Vec<Vec<String>>,
 }
 
 impl Default for Profile {
     fn default() -> Self {
-        Self { name: "default".to_owned(), runtime: "base".to_owned(), limits: Limits::default() }
+        Self {
+            name: "default".to_owned(),
+            runtime: "base".to_owned(),
+            limits: Limits::default(),
+            preload: default_preload(),
+        }
     }
+}
+
+/// What programs of models use most, from less to more.
+fn default_preload() -> Vec<Vec<String>> {
+    const STANDARD: &str = "argparse calendar dataclasses decimal fractions glob hashlib html inspect io logging pathlib \
+                            pickle platform pprint secrets shutil socket sqlite3 statistics subprocess tempfile threading \
+                            typing urllib.parse uuid zipfile";
+    let standard: Vec<_> = STANDARD.split_whitespace().collect();
+    let steps: [&[&str]; 4] =
+        [&standard, &["numpy", "pandas"], &["matplotlib.pyplot"], &["scipy.stats", "seaborn", "sklearn"]];
+    (1..=steps.len())
+        .map(|count| steps[..count].iter().copied().flatten().map(|module| (*module).to_owned()).collect())
+        .collect()
 }
 
 /// A profile as written: what it leaves out comes from the default profile.
@@ -26,6 +47,7 @@ pub struct ProfilePatch {
     pub runtime: Option<String>,
     #[serde(default)]
     pub limits: LimitsPatch,
+    pub preload: Option<Vec<Vec<String>>>,
 }
 
 impl Profile {
@@ -34,6 +56,7 @@ impl Profile {
             name: name.to_owned(),
             runtime: patch.runtime.clone().unwrap_or_else(|| self.runtime.clone()),
             limits: self.limits.with(&patch.limits)?,
+            preload: patch.preload.clone().unwrap_or_else(|| self.preload.clone()),
         })
     }
 }

@@ -4,4 +4,5 @@
 //! hostile input may even crash it; what such a crash ends is one sandbox that was the user's
 //! anyway.
 
+pub mod inside;
 pub mod typescript;

@@ -44,6 +44,8 @@ pub enum Command {
     Setup(SetupArguments),
     /// Check what this kernel and host offer, what is missing and how to get it
     Doctor(DoctorArguments),
+    /// Measure how fast it is on this machine
+    Bench(BenchArguments),
 }
 
 #[derive(Debug, Args)]
@@ -92,8 +94,25 @@ pub struct RunArguments {
     /// Copy the files that the program makes or changes into this folder; files of the same name there are replaced
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Run it the way a server does, in a sandbox copied from a waiting interpreter. For one run the start of that
+    /// interpreter makes it slower, not faster
+    #[arg(long)]
+    pub warm: bool,
     #[command(flatten)]
     pub limits: LimitArguments,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Runs small programs through the engine, each in a fresh sandbox, beside the same programs without any
+isolation, and shows how long they take.")]
+pub struct BenchArguments {
+    /// How often each program is run
+    #[arg(long, default_value_t = 50, value_name = "COUNT")]
+    pub rounds: usize,
+    /// Take requests as JSON lines from standard input and answer on standard output, for `make bench` and tests
+    #[arg(long, hide = true)]
+    pub stdio: bool,
 }
 
 #[derive(Debug, Args)]

@@ -18,7 +18,25 @@ pub struct Config {
     #[serde(default)]
     isolation: Isolation,
     #[serde(default)]
+    engine: EngineSettings,
+    #[serde(default)]
     profiles: BTreeMap<String, ProfilePatch>,
+}
+
+/// How many programs run at once, and how many sandboxes wait for them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EngineSettings {
+    /// Programs at the same time [four per core, at least 8]
+    pub concurrency: Option<usize>,
+    /// Sandboxes of each kind that wait at least [2]
+    pub pool_floor: Option<usize>,
+    /// And at most [32]
+    pub pool_ceiling: Option<usize>,
+    /// A waiting interpreter is replaced after so many sandboxes [2000]
+    pub zygote_sandboxes: Option<u32>,
+    /// Or when it is so old [1h]
+    pub zygote_age: Option<redoma_model::Span>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -60,6 +78,10 @@ impl Config {
         let config: Self = read(path)?;
         config.waived().with_context(|| format!("{}: isolation.allow_missing", path.display()))?;
         Ok(config)
+    }
+
+    pub fn engine(&self) -> &EngineSettings {
+        &self.engine
     }
 
     pub fn waived(&self) -> Result<Vec<Layer>, UnknownLayer> {
@@ -167,7 +189,7 @@ mod tests {
         let error = parse("[profile.a]\nruntime = \"x\"").unwrap_err();
         assert_eq!(error, "unknown key `profile`; did you mean `profiles`?");
         let error = parse("[profiles.a]\nnetwork = true").unwrap_err();
-        assert_eq!(error, "unknown key `network`; the keys here are runtime, limits");
+        assert_eq!(error, "unknown key `network`; the keys here are runtime, limits, preload");
     }
 
     #[test]

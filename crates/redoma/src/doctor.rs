@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use redoma_engine::{Host, Languages, RunRequest, Runtime, Source, Stdin};
+use redoma_engine::{Host, Languages, Place, RunRequest, Runtime, Source, Stdin};
 use redoma_jail::trial::{self, Attempt};
 use redoma_model::{Layer, LimitsPatch, Profile, Span};
 use serde::Serialize;
@@ -264,13 +264,11 @@ fn whole_sandbox(host: &Host, config: &Config, waived: &[Layer], data_dir: &Path
             stdin: Stdin::Empty,
             inputs: Vec::new(),
             profile: Profile { limits: profile.limits.with(&limits)?, ..profile },
-            waived,
-            data_dir,
             out: None,
             list_files: false,
             live: false,
         };
-        Ok(redoma_engine::run(host, &runtime, request, &mut ())?)
+        Ok(redoma_engine::run(Place { host, data_dir, waived }, &runtime, request, &mut ())?)
     };
     match run() {
         Ok(report) if report.stdout.text == "ready\n" => {

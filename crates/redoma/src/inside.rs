@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail};
+use redoma_jail::nursery::Server;
 use redoma_zygote::typescript::{CompileError, compile};
 
 use crate::terminal;
@@ -22,7 +23,13 @@ pub fn if_inside() -> Option<ExitCode> {
     if Path::new(&name) != Path::new("/").join(redoma_engine::runtime::INSIDE) {
         return None;
     }
-    let Err(error) = stage(&arguments.collect::<Vec<_>>());
+    let arguments: Vec<_> = arguments.collect();
+    if let [role] = arguments.as_slice()
+        && role == "nursery"
+    {
+        return Some(keep_nursery());
+    }
+    let Err(error) = stage(&arguments);
     match error.downcast_ref::<CompileError>() {
         // The user's mistake, not ours: shown as a compiler would.
         Some(CompileError::Syntax(errors)) => {
@@ -31,6 +38,17 @@ pub fn if_inside() -> Option<ExitCode> {
         _ => terminal::error(&format!("{error:#}")),
     }
     Some(ExitCode::FAILURE)
+}
+
+/// The keeper's life, in a nursery: makes sandboxes until nobody asks for any more.
+fn keep_nursery() -> ExitCode {
+    match Server::keeper().map(|mut keeper| keeper.serve()) {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            terminal::error(&format!("the nursery can't be kept: {error}"));
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn stage(arguments: &[OsString]) -> anyhow::Result<Infallible> {

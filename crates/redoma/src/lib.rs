@@ -6,13 +6,17 @@
 //! | `run.rs` | `redoma run` |
 //! | `setup/` | `redoma setup` |
 //! | `doctor.rs` | `redoma doctor` |
+//! | `bench.rs` | `redoma bench` |
+//! | `engine.rs` | an engine as the configuration says |
 //! | `inside.rs` | what this program does when it is run inside a sandbox |
 //! | `config.rs` | `redoma.toml`, profiles, folders |
 //! | `systemd_scope.rs` | a cgroup of one's own from systemd, for users without root |
 
+mod bench;
 mod cli;
 mod config;
 mod doctor;
+mod engine;
 mod inside;
 mod run;
 mod setup;
@@ -37,6 +41,7 @@ pub fn main() -> ExitCode {
     let result = match cli.command {
         cli::Command::Run(arguments) => run::run(&cli.global, arguments),
         cli::Command::Setup(arguments) => setup::setup(&cli.global, &arguments).map(|()| ExitCode::SUCCESS),
+        cli::Command::Bench(arguments) => bench::bench(&cli.global, &arguments),
         cli::Command::Doctor(arguments) => doctor::doctor(&cli.global, &arguments),
     };
     result.unwrap_or_else(|error| {

@@ -10,14 +10,16 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, bail};
 use redoma_engine::{
-    Host, Input, Language, Languages, Observer, RunError, RunRequest, Runtime, Source, Stdin, Stream,
+    Cancel, Concurrency, Engine, Host, Input, Language, Languages, Observer, Place, RunError, RunRequest,
+    Runtime, Source, Stdin, Stream, Supply,
 };
-use redoma_model::{ByteSize, Ending, LimitName, Limits, RunReport};
+use redoma_jail::SignalPipe;
+use redoma_model::{ByteSize, Ending, LimitName, Limits, Profile, RunReport};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::cli::{Global, RunArguments};
 use crate::config::{Config, data_dir};
-use crate::{OWN_FAILURE, systemd_scope, terminal};
+use crate::{OWN_FAILURE, engine, systemd_scope, terminal};
 
 /// Source larger than this is a slip, such as a data file in the wrong place.
 const MAX_SOURCE: ByteSize = ByteSize::mib(16);
@@ -47,7 +49,6 @@ pub fn run(global: &Global, mut arguments: Box<RunArguments>) -> anyhow::Result<
     {
         bail!("--out {} is a file; name a folder", out.display());
     }
-    let runtime = Runtime::find(&profile.runtime, &data_dir)?;
     let limits = profile.limits.clone();
     let request = RunRequest {
         language,
@@ -56,14 +57,19 @@ pub fn run(global: &Global, mut arguments: Box<RunArguments>) -> anyhow::Result<
         arguments: arguments_left,
         inputs,
         profile,
-        waived: &waived,
-        data_dir: &data_dir,
         out: arguments.out.clone(),
         list_files: arguments.json || !arguments.quiet,
         live: !arguments.json,
     };
     let mut shown = Shown { silent: arguments.json, writer: None };
-    let (report, failed) = match redoma_engine::run(&host, &runtime, request, &mut shown) {
+    let ran = if arguments.warm {
+        warm(&config, &data_dir, request, &mut shown)?
+    } else {
+        let runtime = Runtime::find(&request.profile.runtime, &data_dir)?;
+        let place = Place { host: &host, data_dir: &data_dir, waived: &waived };
+        redoma_engine::run(place, &runtime, request, &mut shown)
+    };
+    let (report, failed) = match ran {
         Ok(report) => (report, None),
         Err(RunError::Harvest { report, error }) => (*report, Some(error)),
         Err(error) => return Err(error.into()),
@@ -78,6 +84,45 @@ pub fn run(global: &Global, mut arguments: Box<RunArguments>) -> anyhow::Result<
         Some(error) => Err(error.into()),
         None => Ok(exit_code(&report)),
     }
+}
+
+/// The run through an engine of its own, which makes one sandbox ahead and waits for it.
+fn warm(
+    config: &Config,
+    data_dir: &Path,
+    request: RunRequest<'_>,
+    observer: &mut dyn Observer,
+) -> anyhow::Result<Result<RunReport, RunError>> {
+    // Just the one that fits: for a single run, libraries are as fast to load when they are needed.
+    let supply = Supply { floor: 1, ceiling: 1, ..Supply::default() };
+    let profile = Profile { preload: Vec::new(), ..request.profile.clone() };
+    let signals = SignalPipe::block().context("signals")?;
+    let native = engine::native(config, data_dir, &profile, supply, &[request.language.id.as_str()])?;
+    let engine = Engine::new(Box::new(native), Concurrency::default());
+    engine.prepare()?;
+    let cancel = Cancel::new()?;
+    // Somebody has to hear a signal while this thread watches the program.
+    Ok(std::thread::scope(|scope| {
+        let (done, is_done) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+            .map(|(reader, writer)| (writer, reader))
+            .map_err(std::io::Error::from)?;
+        let (cancel, signals) = (&cancel, &signals);
+        let listener = scope.spawn(move || {
+            let mut polled = [PollFd::new(signals, PollFlags::IN), PollFd::new(&is_done, PollFlags::IN)];
+            while let Err(rustix::io::Errno::INTR) = poll(&mut polled, None) {}
+            let signal = signals.take();
+            if signal.is_some() {
+                cancel.cancel();
+            }
+            signal
+        });
+        let mut result = engine.execute(request, observer, cancel);
+        drop(done);
+        if let (Ok(Some(signal)), Ok(report)) = (listener.join(), &mut result) {
+            report.signal_number = Some(signal);
+        }
+        result
+    }))
 }
 
 /// The language, the source, and what is left of the arguments for the program.

@@ -22,8 +22,6 @@ use std::time::{Duration, Instant};
 use redoma_model::{Layer, Limits};
 use rustix::io::Errno;
 
-use crate::janitor::OwnerTag;
-
 /// A control file that could not be read or written.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{path}: {errno}")]
@@ -133,8 +131,10 @@ pub enum Entry<'a> {
 }
 
 /// One sandbox's group.
-pub trait Group: Debug {
+pub trait Group: Debug + Send + Sync {
     fn entry(&self) -> Entry<'_>;
+    /// Other limits than those it was made with.
+    fn set_limits(&mut self, limits: &GroupLimits) -> Result<(), CgroupError>;
     /// CPU time used so far by all processes, ended ones included.
     fn cpu_time(&self) -> Option<Duration>;
     /// Kills every process in the group, where the kernel's own killing of a PID namespace waits for its init to be
@@ -207,16 +207,16 @@ impl Hierarchy {
     }
 }
 
-/// Removes groups in these folders whose makers are dead: both the supervisor and its janitor were killed.
-pub(crate) fn sweep(parents: &[PathBuf]) {
+/// Removes groups in these folders by their names: those whose supervisor can't any more.
+pub(crate) fn sweep(parents: &[PathBuf], is_left: impl Fn(&str) -> bool, patience: Duration) {
     // A folder of this file system has two links and one for each group in it.
     let has_groups = |folder: &&PathBuf| fs::metadata(folder).is_ok_and(|meta| meta.nlink() > 2);
     for parent in parents.iter().filter(has_groups) {
         let Ok(entries) = fs::read_dir(parent) else { continue };
         for entry in entries.flatten() {
             let name = entry.file_name();
-            if name.to_str().is_some_and(OwnerTag::is_stale) {
-                remove_folder(&entry.path(), Duration::from_millis(100));
+            if name.to_str().is_some_and(&is_left) {
+                remove_folder(&entry.path(), patience);
             }
         }
     }

@@ -69,21 +69,7 @@ impl Hierarchy {
             make(&folder)?;
         }
         // From here on an early return removes the folders through Drop.
-        write(&group.memory.join("memory.limit_in_bytes"), &limits.memory.to_string())?;
-        let both = group.memory.join("memory.memsw.limit_in_bytes");
-        if both.exists() {
-            write(&both, &limits.memory.saturating_add(limits.swap).to_string())?;
-            group.swap_is_limited = true;
-        }
-        // Version 1 counts buffers of TCP and UDP sockets apart, and only if they have a limit.
-        let sockets = group.memory.join("memory.kmem.tcp.limit_in_bytes");
-        if sockets.exists() {
-            write(&sockets, &(limits.memory / 8).max(1 << 20).to_string())?;
-        }
-        write(&group.pids.join("pids.max"), &limits.pids.to_string())?;
-        write(&group.cpu.join("cpu.cfs_period_us"), "100000")?;
-        // A tenth of a second times thousandths of a core, at least what the kernel takes.
-        write(&group.cpu.join("cpu.cfs_quota_us"), &(limits.cpu_thousandths * 100).max(1000).to_string())?;
+        group.set_limits(limits)?;
         if let (Some(blkio), Some((device, bytes))) = (&self.blkio, &limits.read) {
             group.limit_reads(blkio.join(name), device, *bytes);
         }
@@ -186,7 +172,38 @@ impl V1Group {
     }
 }
 
+impl V1Group {
+    /// Memory, and memory with swap, of which the first may at no moment be the larger.
+    fn set_memory(&mut self, limits: &GroupLimits) -> Result<(), CgroupError> {
+        let alone = self.memory.join("memory.limit_in_bytes");
+        let both = self.memory.join("memory.memsw.limit_in_bytes");
+        let (memory, all) =
+            (limits.memory.to_string(), limits.memory.saturating_add(limits.swap).to_string());
+        self.swap_is_limited = both.exists();
+        if !self.swap_is_limited {
+            return write(&alone, &memory);
+        }
+        match write(&alone, &memory) {
+            Ok(()) => write(&both, &all),
+            Err(_) => write(&both, &all).and_then(|()| write(&alone, &memory)),
+        }
+    }
+}
+
 impl Group for V1Group {
+    fn set_limits(&mut self, limits: &GroupLimits) -> Result<(), CgroupError> {
+        self.set_memory(limits)?;
+        // Version 1 counts buffers of TCP and UDP sockets apart, and only if they have a limit.
+        let sockets = self.memory.join("memory.kmem.tcp.limit_in_bytes");
+        if sockets.exists() {
+            write(&sockets, &(limits.memory / 8).max(1 << 20).to_string())?;
+        }
+        write(&self.pids.join("pids.max"), &limits.pids.to_string())?;
+        write(&self.cpu.join("cpu.cfs_period_us"), "100000")?;
+        // A tenth of a second times thousandths of a core, at least what the kernel takes.
+        write(&self.cpu.join("cpu.cfs_quota_us"), &(limits.cpu_thousandths * 100).max(1000).to_string())
+    }
+
     fn entry(&self) -> Entry<'_> {
         Entry::WriteSelf(&self.tasks)
     }

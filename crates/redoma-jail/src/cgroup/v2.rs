@@ -71,18 +71,7 @@ impl Hierarchy {
         let mut group =
             V2Group { folder, handle: open.into(), swap_is_limited: false, reads_are_limited: false };
         // From here on an early return removes the folder through Drop.
-        group.set("memory.max", &limits.memory.to_string())?;
-        if group.folder.join("memory.swap.max").exists() {
-            group.set("memory.swap.max", &limits.swap.to_string())?;
-            group.swap_is_limited = true;
-        }
-        group.set("pids.max", &limits.pids.to_string())?;
-        // A tenth of a second times thousandths of a core, at least what the kernel takes.
-        group.set("cpu.max", &format!("{} 100000", (limits.cpu_thousandths * 100).max(1000)))?;
-        if let Some((device, bytes)) = &limits.read {
-            // Not every block device takes it; the layer is then reported missing.
-            group.reads_are_limited = group.set("io.max", &format!("{device} rbps={bytes}")).is_ok();
-        }
+        group.set_limits(limits)?;
         Ok(group)
     }
 }
@@ -149,6 +138,22 @@ impl V2Group {
 }
 
 impl Group for V2Group {
+    fn set_limits(&mut self, limits: &GroupLimits) -> Result<(), CgroupError> {
+        self.set("memory.max", &limits.memory.to_string())?;
+        if self.folder.join("memory.swap.max").exists() {
+            self.set("memory.swap.max", &limits.swap.to_string())?;
+            self.swap_is_limited = true;
+        }
+        self.set("pids.max", &limits.pids.to_string())?;
+        // A tenth of a second times thousandths of a core, at least what the kernel takes.
+        self.set("cpu.max", &format!("{} 100000", (limits.cpu_thousandths * 100).max(1000)))?;
+        if let Some((device, bytes)) = &limits.read {
+            // Not every block device takes it; the layer is then reported missing.
+            self.reads_are_limited = self.set("io.max", &format!("{device} rbps={bytes}")).is_ok();
+        }
+        Ok(())
+    }
+
     fn entry(&self) -> Entry<'_> {
         Entry::CloneInto(self.handle.as_fd())
     }

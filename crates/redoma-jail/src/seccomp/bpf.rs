@@ -38,6 +38,7 @@ const fn verdict(refusal: Refusal) -> u32 {
     match refusal {
         Refusal::Errno(errno) => libc::SECCOMP_RET_ERRNO | (errno as u32 & libc::SECCOMP_RET_DATA),
         Refusal::Kill => libc::SECCOMP_RET_KILL_PROCESS,
+        Refusal::Ask => libc::SECCOMP_RET_USER_NOTIF,
     }
 }
 
@@ -171,7 +172,7 @@ fn arguments_decide(rule: &Rule) -> Vec<libc::sock_filter> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rules::rules;
+    use super::super::rules::{LEAVING, rules, rules_with_leave};
     use super::*;
 
     /// What the kernel would do with a call: a small interpreter for the instructions that `assemble` emits.
@@ -211,6 +212,19 @@ mod tests {
 
     fn decision(number: libc::c_long, args: [u64; 6]) -> u32 {
         decide(&assemble(&rules()), AUDIT_ARCH, u32::try_from(number).unwrap(), args)
+    }
+
+    #[test]
+    fn only_an_end_that_says_so_is_held() {
+        let program = assemble(&rules_with_leave());
+        let end = |code: u64| {
+            let number = u32::try_from(libc::SYS_exit_group).unwrap();
+            decide(&program, AUDIT_ARCH, number, [code, 0, 0, 0, 0, 0])
+        };
+        assert_eq!(end(0), ALLOW);
+        assert_eq!(end(1), ALLOW);
+        assert_eq!(end(u64::from(LEAVING)), libc::SECCOMP_RET_USER_NOTIF);
+        assert_eq!(end(u64::from(LEAVING) | 7), libc::SECCOMP_RET_USER_NOTIF);
     }
 
     const NO_ARGS: [u64; 6] = [0; 6];

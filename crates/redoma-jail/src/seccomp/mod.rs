@@ -3,11 +3,15 @@
 //! | file | subject |
 //! |---|---|
 //! | `rules.rs` | which calls, with which arguments, and why |
+//! | `leave.rs` | a program's end, seen before it happens |
 //! | `bpf.rs` | turning the rules into the kernel's filter program |
 
 mod bpf;
+mod leave;
 mod rules;
 
+pub use leave::Leave;
+pub(crate) use leave::leave;
 pub use rules::{Refusal, Rule, rules};
 
 /// A ready filter program.
@@ -18,6 +22,11 @@ impl Filter {
     /// The filter for code that nobody trusts.
     pub fn for_code() -> Self {
         Self(bpf::assemble(&rules()))
+    }
+
+    /// The same for a process that [takes its leave](Leave).
+    pub fn for_code_with_leave() -> Self {
+        Self(bpf::assemble(&rules::rules_with_leave()))
     }
 
     pub(crate) fn program(&self) -> &[libc::sock_filter] {

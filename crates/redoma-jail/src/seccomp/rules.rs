@@ -16,6 +16,8 @@ use std::ffi::c_long;
 pub enum Refusal {
     Errno(i32),
     Kill,
+    /// Not refused, but held until the supervisor has seen it.
+    Ask,
 }
 
 impl Refusal {
@@ -333,6 +335,21 @@ const MKNOD: &[Condition] = &[when_masked(1, libc::S_IFMT, NODE_KINDS)];
 #[cfg(target_arch = "x86_64")]
 const ARCH_PRCTLS: &[Condition] =
     &[when(0, &[0x1001, 0x1002, 0x1003, 0x1004, 0x3001, 0x5001, 0x5003, 0x5004])];
+
+/// In the upper half of an exit code, where the kernel ignores it: the program of a sandbox that waited says that it leaves
+/// for good, with everything written out. Whoever else says so only ends its own run sooner.
+pub const LEAVING: u32 = 0x5eda_0000;
+pub(crate) const LEAVING_MASK: u32 = 0xffff_0000;
+const NOT_LEAVING: &[&[Condition]] =
+    &[&[Condition { negated: true, argument: 0, half: Half::Low, mask: LEAVING_MASK, one_of: &[LEAVING] }]];
+
+/// The rules for a process whose leave is asked for: the same, but that such an end is held.
+pub fn rules_with_leave() -> Vec<Rule> {
+    let mut rules = rules();
+    rules.retain(|rule| rule.number != libc::SYS_exit_group as u32);
+    rules.push(rule("SYS_exit_group", libc::SYS_exit_group, NOT_LEAVING, Some(Refusal::Ask)));
+    rules
+}
 
 /// All rules, in no particular order.
 pub fn rules() -> Vec<Rule> {

@@ -1,0 +1,396 @@
+//! The native backend: sandboxes by this kernel alone, made ahead of time where that is faster.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `mod.rs` | the backend, and the threads that keep it supplied |
+//! | `nursery.rs` | the process tree in which sandboxes are made |
+//! | `zygotes.rs` | interpreters with libraries loaded: a tree of them, restarted and rotated |
+//! | `pool.rs` | sandboxes that wait |
+//! | `warm.rs` | one run in a sandbox that waited |
+
+mod nursery;
+mod pool;
+mod warm;
+mod zygotes;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use redoma_jail::janitor::{Janitor, Leftovers, Made};
+use redoma_model::{Layer, Profile};
+
+use crate::backend::{Assigned, Backend, Status};
+use crate::host::Host;
+use crate::identity::Identities;
+use crate::imports::imported_modules;
+use crate::language::{Languages, Warm};
+use crate::request::{RunError, RunRequest};
+use crate::runtime::Runtime;
+use nursery::{Nursery, STAGED};
+use pool::{Kind, Pool, Ready, Seal};
+use warm::WarmRun;
+use zygotes::Zygotes;
+
+/// What this program puts into a nursery for those inside.
+#[derive(Debug, Clone)]
+pub struct InsideFiles {
+    /// This program, which is the keeper there.
+    pub program: PathBuf,
+    pub python_library: &'static [u8],
+    pub zygote: &'static str,
+    pub prewarm: &'static str,
+}
+
+/// How the backend keeps itself supplied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Supply {
+    /// Sandboxes of each kind that wait at least, and at most.
+    pub floor: usize,
+    pub ceiling: usize,
+    /// A zygote is replaced after so many sandboxes, or when it is so old: its copies share the layout of memory.
+    pub zygote_sandboxes: u32,
+    pub zygote_age: Duration,
+}
+
+impl Default for Supply {
+    fn default() -> Self {
+        Self { floor: 2, ceiling: 32, zygote_sandboxes: 2000, zygote_age: Duration::from_hours(1) }
+    }
+}
+
+/// Everything that a backend is made with.
+#[derive(Debug, Clone)]
+pub struct NativeConfig {
+    pub data_dir: PathBuf,
+    pub waived: Vec<Layer>,
+    /// The profile that sandboxes are made ahead for. Others' requests get what fits of it.
+    pub profile: Profile,
+    pub inside: InsideFiles,
+    pub supply: Supply,
+    /// Only these languages, if any are named: for whoever knows what comes.
+    pub languages: Vec<String>,
+}
+
+/// What all threads of the backend share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    config: NativeConfig,
+    host: Host,
+    identities: Identities,
+    languages: Languages,
+    pools: Vec<Pool>,
+    zygotes: Zygotes,
+    nursery: Mutex<Option<Arc<Nursery>>>,
+    /// Why there is no nursery, for those who wait for one.
+    trouble: Mutex<Option<String>>,
+    running: AtomicUsize,
+    stopping: AtomicBool,
+    /// Wakes the threads that keep the supply up.
+    wake: Condvar,
+    wake_lock: Mutex<()>,
+}
+
+/// The backend. Dropping it ends everything.
+#[derive(Debug)]
+pub struct Native {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    undertaker: Mutex<Option<std::sync::mpsc::Sender<warm::Remains>>>,
+    /// Last, so that it outlives what it watches over.
+    _janitor: Janitor,
+}
+
+/// How often the warden looks around when nobody calls it.
+const ROUND: Duration = Duration::from_millis(200);
+/// How long a first nursery may take: starting an interpreter and its imports.
+const PREPARATION: Duration = Duration::from_mins(2);
+
+impl Native {
+    /// Starts it: a janitor, then threads that make a nursery and fill the pools. Must be called while this process has a
+    /// single thread, for the janitor's sake.
+    pub fn start(config: NativeConfig) -> Result<Self, RunError> {
+        let host = Host::detect();
+        host.layers_or_refuse(&config.waived)?;
+        let identities = Identities::find()?;
+        let janitor = Janitor::start(
+            &Leftovers {
+                made: Made::AllOfThisProcess,
+                cgroup_parents: host
+                    .hierarchy
+                    .iter()
+                    .flat_map(redoma_jail::cgroup::Hierarchy::parents)
+                    .collect(),
+                run_parent: config.data_dir.join("run"),
+            },
+            identities.uids(),
+        )?;
+        // A runtime that is not there is told now, and not by every request.
+        Runtime::find(&config.profile.runtime, &config.data_dir)?;
+        let languages = Languages::built_in();
+        let zygotes = Zygotes::new(&config.profile.preload);
+        let wants = |id: &str| config.languages.is_empty() || config.languages.iter().any(|name| name == id);
+        let mut kinds = vec![Kind::Exec];
+        for language in languages.all().iter().filter(|language| wants(&language.id)) {
+            match (language.warm, language.stage) {
+                (Some(Warm::Zygote), _) => {
+                    kinds.extend(
+                        (0..zygotes.count()).map(|set| Kind::Zygote { set, name: zygotes.name(set) }),
+                    );
+                }
+                (Some(Warm::Ahead), _) => kinds.push(Kind::Ahead(language.id.clone())),
+                (None, Some(_)) => kinds.push(Kind::Staged),
+                (None, None) => {}
+            }
+        }
+        let pools = [Seal::Ahead, Seal::OnAssignment]
+            .into_iter()
+            .flat_map(|seal| kinds.iter().map(move |kind| Pool::new(kind.clone(), seal, config.supply)))
+            .collect();
+        let shared = Arc::new(Shared {
+            config,
+            host,
+            identities,
+            languages,
+            pools,
+            zygotes,
+            nursery: Mutex::default(),
+            trouble: Mutex::default(),
+            running: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+            wake: Condvar::new(),
+            wake_lock: Mutex::default(),
+        });
+        let (undertaker, remains) = std::sync::mpsc::channel::<warm::Remains>();
+        let mut threads = Vec::new();
+        let mut spawn = |name: &str, work: Box<dyn FnOnce() + Send>| -> std::io::Result<()> {
+            threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(work)?);
+            Ok(())
+        };
+        // The nursery dies with the thread that made it: this one lives as long as the backend.
+        let warden = Arc::clone(&shared);
+        spawn("warden", Box::new(move || warden.keep_nursery()))?;
+        for _ in 0..FILLERS {
+            let filler = Arc::clone(&shared);
+            spawn("filler", Box::new(move || filler.keep_pools_filled()))?;
+        }
+        let waker = Arc::clone(&shared);
+        spawn(
+            "undertaker",
+            Box::new(move || {
+                for remains in remains {
+                    drop(remains);
+                    waker.wake();
+                }
+            }),
+        )?;
+        Ok(Self { shared, threads, undertaker: Mutex::new(Some(undertaker)), _janitor: janitor })
+    }
+
+    /// Makes sure that so many sandboxes of a kind wait; comes back when they do. For measurements.
+    pub fn fill(&self, pool: &str, count: usize) -> Result<(), RunError> {
+        let pool = self.shared.pools.iter().find(|known| known.name() == pool);
+        let Some(pool) = pool else { return Err(std::io::Error::other("there is no such pool").into()) };
+        pool.want(count);
+        self.shared.wake();
+        self.wait_until(|| pool.idle() >= count)
+    }
+
+    fn wait_until(&self, is_done: impl Fn() -> bool) -> Result<(), RunError> {
+        let deadline = Instant::now() + PREPARATION;
+        while !is_done() {
+            let trouble = self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            match trouble {
+                Some(trouble) => return Err(std::io::Error::other(trouble).into()),
+                None if Instant::now() > deadline => {
+                    return Err(std::io::Error::other("no sandboxes could be made ahead in time").into());
+                }
+                None => std::thread::sleep(Duration::from_millis(2)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The longest program, with its arguments, that goes straight to a sealed sandbox: in one packet, whatever it is wrapped in.
+const MOST_SEALED: usize = 48 << 10;
+
+/// Threads that make sandboxes ahead of time.
+const FILLERS: usize = 2;
+
+impl Backend for Native {
+    fn prepare(&self) -> Result<(), RunError> {
+        self.wait_until(|| self.shared.pools.iter().all(Pool::is_at_floor))
+    }
+
+    fn assign<'a>(&'a self, request: RunRequest<'a>) -> Result<Box<dyn Assigned + 'a>, RunError> {
+        if self.shared.stopping.load(Ordering::Relaxed) {
+            return Err(RunError::ShuttingDown);
+        }
+        let undertaker = self.undertaker.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let run = WarmRun::assign(&self.shared, request, undertaker.ok_or(RunError::ShuttingDown)?)?;
+        Ok(Box::new(run))
+    }
+
+    fn status(&self) -> Status {
+        let nursery = self.shared.current_nursery();
+        Status {
+            pools: self.shared.pools.iter().map(Pool::status).collect(),
+            left_out: self.shared.zygotes.left_out(),
+            pids: nursery.iter().flat_map(|nursery| nursery.pids()).collect(),
+        }
+    }
+}
+
+impl Drop for Native {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::Relaxed);
+        self.undertaker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.shared.wake();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+        for pool in &self.shared.pools {
+            pool.clear();
+        }
+        self.shared.zygotes.clear();
+        self.shared.nursery.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+impl Shared {
+    fn wake(&self) {
+        drop(self.wake_lock.lock().unwrap_or_else(PoisonError::into_inner));
+        self.wake.notify_all();
+    }
+
+    /// Sleeps, but not past the backend's end.
+    fn rest(&self, for_long: Duration) {
+        let until = Instant::now() + for_long;
+        while !self.stopping.load(Ordering::Relaxed) && Instant::now() < until {
+            std::thread::sleep(
+                Duration::from_millis(20).min(until.saturating_duration_since(Instant::now())),
+            );
+        }
+    }
+
+    fn sleep(&self, at_most: Duration) {
+        let guard = self.wake_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.stopping.load(Ordering::Relaxed) {
+            drop(self.wake.wait_timeout(guard, at_most));
+        }
+    }
+
+    fn current_nursery(&self) -> Option<Arc<Nursery>> {
+        self.nursery.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The warden's life: a nursery is always there, and its zygotes are alive and not too old.
+    fn keep_nursery(&self) {
+        let mut failures = 0u32;
+        while !self.stopping.load(Ordering::Relaxed) {
+            let current = self.current_nursery();
+            let is_sound = current.as_ref().is_some_and(|nursery| nursery.is_sound());
+            if !is_sound {
+                // Those that run in the old one go on; it ends with the last of them.
+                self.zygotes.clear();
+                for pool in &self.pools {
+                    pool.clear();
+                }
+                let made = Nursery::start(self).map(Arc::new);
+                let trouble = made.as_ref().err().map(ToString::to_string);
+                *self.nursery.lock().unwrap_or_else(PoisonError::into_inner) = made.ok();
+                failures = if trouble.is_some() { failures.saturating_add(1) } else { 0 };
+                *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+            }
+            if let Some(nursery) = self.current_nursery()
+                && self.pools.iter().any(|pool| matches!(pool.kind(), Kind::Zygote { .. }))
+            {
+                self.zygotes.tend(nursery.keeper(), &self.config.supply, &self.stopping);
+            }
+            let is_tight = pool::memory_is_tight();
+            for pool in &self.pools {
+                pool.adjust(is_tight);
+            }
+            self.wake();
+            self.rest(ROUND * 2u32.pow(failures.min(6)));
+        }
+    }
+
+    /// A filler's life: whenever a pool wants more than it has, and nothing more urgent is going on, make one.
+    fn keep_pools_filled(&self) {
+        while !self.stopping.load(Ordering::Relaxed) {
+            let is_quiet = self.running.load(Ordering::Relaxed) == 0;
+            let needy =
+                self.pools.iter().filter(|pool| pool.wants_more(is_quiet)).max_by_key(|pool| pool.need());
+            let made = needy.and_then(|pool| {
+                let _making = pool.note_making();
+                Some((pool, self.make(pool).ok()?))
+            });
+            match made {
+                Some((pool, ready)) => pool.put(ready),
+                None => self.sleep(if needy.is_some() { Duration::from_millis(20) } else { ROUND }),
+            }
+        }
+    }
+
+    /// A sandbox for this pool, made now.
+    fn make(&self, pool: &Pool) -> Result<Ready, RunError> {
+        let nursery = self.current_nursery().ok_or(RunError::ShuttingDown)?;
+        let by_keeper = |variant: &str| nursery.make(self, nursery.keeper(), variant, pool.seal());
+        match pool.kind() {
+            Kind::Exec => by_keeper(""),
+            Kind::Staged => by_keeper(STAGED),
+            Kind::Ahead(language) => by_keeper(language),
+            Kind::Zygote { set, .. } => {
+                let zygote = self.zygotes.get(*set).ok_or(RunError::ShuttingDown)?;
+                let made = nursery.make(self, zygote.channel(), "", pool.seal());
+                zygote.note(made.is_ok());
+                made
+            }
+        }
+    }
+
+    /// The best pools for a request, best first. The last always can.
+    fn choose(&self, request: &RunRequest<'_>, script: &str) -> Vec<&Pool> {
+        let mut kinds = Vec::new();
+        match request.language.warm {
+            Some(Warm::Zygote) => {
+                let imports = imported_modules(&request.source.code);
+                let sets = self.zygotes.best_for(&imports).into_iter();
+                kinds.extend(sets.map(|set| Kind::Zygote { set, name: self.zygotes.name(set) }));
+            }
+            // It was started for the script of this name.
+            Some(Warm::Ahead) if script == request.language.script => {
+                kinds.push(Kind::Ahead(request.language.id.clone()));
+            }
+            _ => {}
+        }
+        kinds.push(if request.language.stage.is_some() { Kind::Staged } else { Kind::Exec });
+        let is_usual = request.inputs.is_empty()
+            && request.profile.limits == self.config.profile.limits
+            && request.source.code.len() + request.arguments.iter().map(String::len).sum::<usize>()
+                < MOST_SEALED;
+        let seal = if is_usual { Seal::Ahead } else { Seal::OnAssignment };
+        let pool_of = |kind: &Kind| self.pools.iter().find(|pool| pool.kind() == kind && pool.seal() == seal);
+        kinds.iter().filter_map(pool_of).collect()
+    }
+
+    /// A sandbox for a request: one that waits, else one made on the spot, by whoever can.
+    fn take(&self, request: &RunRequest<'_>, script: &str) -> Result<(Ready, &Pool), RunError> {
+        let chosen = self.choose(request, script);
+        let mut trouble = RunError::ShuttingDown;
+        for pool in chosen {
+            if let Some(ready) = pool.take() {
+                return Ok((ready, pool));
+            }
+            match self.make(pool) {
+                Ok(ready) => return Ok((ready, pool)),
+                Err(error) => trouble = error,
+            }
+        }
+        Err(trouble)
+    }
+}

@@ -1,0 +1,148 @@
+//! What a run came to: from what was watched to a report.
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use redoma_jail::Event;
+use redoma_jail::cgroup::GroupUsage;
+use redoma_model::{Ending, IsolationReport, LimitName, Limits, Profile, RunReport, Usage, UsedOf};
+
+use crate::capture::Stream;
+use crate::harvest::harvest;
+use crate::request::{RunError, RunRequest};
+use crate::supervise::{Observer, Stop, Watched};
+
+/// Everything about a run but its files.
+pub(crate) fn report(
+    language: &str,
+    profile: &Profile,
+    mut watched: Watched,
+    isolation: IsolationReport,
+    observer: &mut dyn Observer,
+) -> RunReport {
+    let limits = &profile.limits;
+    let used = watched.used;
+    let (ending, limit) = ending(&watched, used, limits);
+    let limits_hit = limits_hit(&watched, used, limit);
+    let (exit_code, signal) = match watched.event {
+        Event::Exited(code) => (Some(code), None),
+        Event::Signaled(signal) => (None, Some(signal)),
+        Event::Gone => (None, Some(9)),
+    };
+    // Of a run that the caller ended, the signal that the caller sent is the one to tell.
+    let signal = match watched.stop {
+        Some(Stop::Signal(sent)) => Some(sent),
+        Some(Stop::Cancelled) => None,
+        _ => signal,
+    };
+    let of = |used: u64, limit: u64| UsedOf { used, limit };
+    let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let usage = Usage {
+        wall_ms: of(millis(watched.wall), millis(limits.wall.0)),
+        cpu_ms: of(millis(used.cpu.unwrap_or_default()), millis(limits.cpu_time.0)),
+        cpu_user_ms: used.cpu_user.map(millis),
+        cpu_system_ms: used.cpu_system.map(millis),
+        memory_peak_bytes: used.memory_peak.map(|peak| of(peak, limits.memory.0)),
+        // The group counts the sandbox's init too; the limit does not.
+        pids_peak: used
+            .pids_peak
+            .map(|peak| peak.saturating_sub(1))
+            .or(used.pids_current.map(|_| watched.pids_seen))
+            .map(|peak| of(peak, limits.pids)),
+        disk_bytes: of(watched.disk.bytes, limits.disk.0),
+        files: of(watched.disk.files, limits.files),
+        stdout_bytes: of(watched.stdout.total(), limits.output.0),
+        stderr_bytes: of(watched.stderr.total(), limits.output.0),
+    };
+    for (stream, capture) in [(Stream::Stdout, &mut watched.stdout), (Stream::Stderr, &mut watched.stderr)] {
+        let ending = capture.ending();
+        if !ending.is_empty() {
+            observer.output(stream, &ending);
+        }
+    }
+    RunReport {
+        language: language.to_owned(),
+        profile: profile.name.clone(),
+        ending,
+        exit_code,
+        signal: signal.map(signal_name),
+        signal_number: signal,
+        limit,
+        limits_hit,
+        stdout: watched.stdout.finish(),
+        stderr: watched.stderr.finish(),
+        usage,
+        files: Vec::new(),
+        skipped_files: Vec::new(),
+        unlisted_files: 0,
+        isolation,
+    }
+}
+
+/// The report with the files that the program left. `script` is the program's own, as it was put there.
+pub(crate) fn add_files(
+    mut report: RunReport,
+    workspace: BorrowedFd<'_>,
+    script: (&str, &[u8]),
+    request: &RunRequest<'_>,
+    limits: &Limits,
+) -> Result<RunReport, RunError> {
+    if !request.wants_files() {
+        return Ok(report);
+    }
+    match harvest(workspace, script, limits.disk.0, request.out.as_deref()) {
+        Ok(harvest) => {
+            report.files = harvest.files;
+            report.skipped_files = harvest.skipped;
+            report.unlisted_files = harvest.unlisted;
+            Ok(report)
+        }
+        Err(error) => Err(RunError::Harvest { report: Box::new(report), error }),
+    }
+}
+
+fn ending(watched: &Watched, used: GroupUsage, limits: &Limits) -> (Ending, Option<LimitName>) {
+    match (watched.stop, watched.event) {
+        (Some(Stop::Limit(limit)), _) => (Ending::Limit, Some(limit)),
+        (Some(Stop::Signal(_) | Stop::Cancelled), _) => (Ending::Cancelled, None),
+        (None, Event::Exited(_)) => (Ending::Exited, None),
+        (None, Event::Signaled(9) | Event::Gone) if used.oom_kills > 0 => {
+            (Ending::Limit, Some(LimitName::Memory))
+        }
+        (None, Event::Signaled(SIGXCPU)) if used.cpu.is_none_or(|cpu| cpu >= limits.cpu_time.0) => {
+            (Ending::Limit, Some(LimitName::CpuTime))
+        }
+        (None, Event::Signaled(SIGXFSZ)) => (Ending::Limit, Some(LimitName::Disk)),
+        (None, Event::Signaled(_) | Event::Gone) => (Ending::Signaled, None),
+    }
+}
+
+const SIGXCPU: i32 = 24;
+const SIGXFSZ: i32 = 25;
+
+fn limits_hit(watched: &Watched, used: GroupUsage, ended_by: Option<LimitName>) -> Vec<LimitName> {
+    let mut hit: Vec<_> = ended_by.into_iter().collect();
+    let mut add = |limit, is_hit: bool| {
+        if is_hit && !hit.contains(&limit) {
+            hit.push(limit);
+        }
+    };
+    add(LimitName::Memory, used.oom_kills > 0);
+    add(LimitName::Pids, used.forks_refused > 0);
+    add(LimitName::Disk, watched.disk.was_full);
+    add(LimitName::Files, watched.disk.was_out_of_files);
+    add(LimitName::Output, watched.stdout.is_truncated() || watched.stderr.is_truncated());
+    hit
+}
+
+fn signal_name(number: i32) -> String {
+    const NAMES: [&str; 31] = [
+        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",
+        "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ",
+        "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+    ];
+    usize::try_from(number - 1)
+        .ok()
+        .and_then(|index| NAMES.get(index))
+        .map_or_else(|| format!("signal {number}"), |name| format!("SIG{name}"))
+}

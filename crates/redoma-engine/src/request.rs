@@ -1,0 +1,88 @@
+//! What is asked for, and why it may not be had.
+
+use std::io;
+use std::path::PathBuf;
+
+use redoma_jail::cgroup::CgroupError;
+use redoma_jail::host_uid::HostUidError;
+use redoma_jail::nursery::ChannelError;
+use redoma_jail::{JailError, PlanError};
+use redoma_model::{Profile, RunReport};
+
+use crate::harvest::HarvestError;
+use crate::host::Refused;
+use crate::language::Language;
+use crate::runtime::RuntimeError;
+use crate::staging::{Input, StagingError};
+use crate::supervise::Stdin;
+
+/// The program to run.
+#[derive(Debug, Clone)]
+pub struct Source {
+    pub code: Vec<u8>,
+    /// Its file name in the workspace; the language's own where the caller gives none.
+    pub name: Option<String>,
+}
+
+/// Everything about one run.
+#[derive(Debug)]
+pub struct RunRequest<'a> {
+    pub language: &'a Language,
+    pub source: Source,
+    pub arguments: Vec<String>,
+    pub stdin: Stdin,
+    pub inputs: Vec<Input>,
+    pub profile: Profile,
+    /// Where results are copied to.
+    pub out: Option<PathBuf>,
+    /// Whether anybody wants to know which files the program made.
+    pub list_files: bool,
+    /// Whether the observer shows output as it comes: then only a short tail is held back.
+    pub live: bool,
+}
+
+impl RunRequest<'_> {
+    /// The script's name in the workspace.
+    pub(crate) fn script_name(&self) -> Result<String, RunError> {
+        let name = self.source.name.as_deref().unwrap_or(&self.language.script);
+        let is_plain = !name.is_empty() && !name.contains(['/', '\0']) && name != "." && name != "..";
+        if is_plain { Ok(name.to_owned()) } else { Err(RunError::ScriptName(name.to_owned())) }
+    }
+
+    pub(crate) fn wants_files(&self) -> bool {
+        self.list_files || self.out.is_some()
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    #[error(transparent)]
+    Staging(#[from] StagingError),
+    #[error("the cgroup for the run could not be made: {0}; see `redoma doctor`")]
+    Cgroup(#[from] CgroupError),
+    #[error(transparent)]
+    HostUid(#[from] HostUidError),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error(transparent)]
+    Jail(#[from] JailError),
+    /// Whoever makes sandboxes ahead of time can't.
+    #[error(transparent)]
+    Nursery(#[from] ChannelError),
+    #[error("could not prepare the run: {0}")]
+    Prepare(#[from] io::Error),
+    /// The program ran, and its results could not be kept.
+    #[error("{error}")]
+    Harvest { report: Box<RunReport>, error: HarvestError },
+    #[error("the script's name `{0}` must be a plain file name")]
+    ScriptName(String),
+    /// Everything that may run at once runs, and this has waited for its turn long enough.
+    #[error("busy: {running} programs run and {waiting} wait; try again")]
+    Busy { running: usize, waiting: usize },
+    #[error("the engine is shutting down")]
+    ShuttingDown,
+}

@@ -1,0 +1,102 @@
+//! The jail, callable from a Python interpreter: `zygote.py` loads this library with `ctypes` and so works with any
+//! version of Python, whose own interface for extensions is not touched.
+//!
+//! Functions are called with the interpreter's lock held and from its only thread, so that a clone is a whole copy.
+
+use std::ffi::c_int;
+use std::sync::Mutex;
+
+use redoma_jail::nursery::{Resumed, Served, Server, send_warm_up};
+
+static SERVER: Mutex<Option<Server>> = Mutex::new(None);
+
+/// In a sandbox's program: what it waits with.
+static RESUMED: Mutex<Option<Resumed>> = Mutex::new(None);
+
+/// This process is to end.
+const CLOSED: c_int = 0;
+/// This is a new process: a sandbox's program, behind all walls.
+const PROGRAM: c_int = 1;
+/// This is a new process: another zygote. The buffer holds the modules that it is to import, a line each.
+const ZYGOTE: c_int = 2;
+
+/// Reads the nursery's blueprint. 0, or -1 if that can't be done.
+#[unsafe(no_mangle)]
+pub extern "C" fn redoma_begin() -> c_int {
+    let (Ok(server), Ok(mut slot)) = (Server::zygote(), SERVER.lock()) else { return -1 };
+    *slot = Some(server);
+    0
+}
+
+/// Tells the supervisor how warming up went, in JSON. 0, or -1 if that can't be done.
+///
+/// # Safety
+/// `text` points to `length` readable bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redoma_warm_up(text: *const u8, length: usize) -> c_int {
+    // SAFETY: the caller's promise.
+    let text = unsafe { std::slice::from_raw_parts(text, length) };
+    if send_warm_up(text) { 0 } else { -1 }
+}
+
+/// Serves requests until this is another process, or nobody is left to serve. One of the constants above, with how many
+/// bytes of the buffer are filled in `length`.
+///
+/// # Safety
+/// `buffer` points to `capacity` writable bytes, and `length` to a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redoma_serve(buffer: *mut u8, capacity: usize, length: *mut usize) -> c_int {
+    let Ok(mut slot) = SERVER.lock() else { return CLOSED };
+    let Some(server) = slot.as_mut() else { return CLOSED };
+    match server.serve() {
+        Served::Program(program) => {
+            let Ok(mut slot) = RESUMED.lock() else { return CLOSED };
+            *slot = Some(program);
+            PROGRAM
+        }
+        Served::Zygote(imports) => {
+            // SAFETY: the caller's promise.
+            if unsafe { fill(buffer, capacity, length, imports.join("\n").as_bytes()) } {
+                ZYGOTE
+            } else {
+                CLOSED
+            }
+        }
+        Served::Closed => CLOSED,
+    }
+}
+
+/// In a sandbox's program: waits for the assignment, which is then in the buffer. 0, or -1 if there is none.
+///
+/// # Safety
+/// `buffer` points to `capacity` writable bytes, and `length` to a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redoma_wait(buffer: *mut u8, capacity: usize, length: *mut usize) -> c_int {
+    let resumed = RESUMED.lock().ok().and_then(|mut slot| slot.take());
+    let Some(resumed) = resumed else { return -1 };
+    let assignment = resumed.wait();
+    // SAFETY: the caller's promise.
+    if unsafe { fill(buffer, capacity, length, &assignment) } { 0 } else { -1 }
+}
+
+/// In a sandbox's program: ends it with this exit code.
+#[unsafe(no_mangle)]
+pub extern "C" fn redoma_leave(code: u8) -> ! {
+    Resumed::leave(code)
+}
+
+/// Copies bytes into a caller's buffer, if they fit.
+///
+/// # Safety
+/// `buffer` points to `capacity` writable bytes, and `length` to a number.
+unsafe fn fill(buffer: *mut u8, capacity: usize, length: *mut usize, bytes: &[u8]) -> bool {
+    if bytes.len() > capacity {
+        return false;
+    }
+    // SAFETY: the caller's promise, and the length was just checked.
+    unsafe {
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), buffer, bytes.len());
+        *length = bytes.len();
+    }
+    true
+}

@@ -1,0 +1,339 @@
+//! `redoma bench`: how fast it is on this machine.
+
+use std::fmt::Write as _;
+use std::io::{BufRead, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use redoma_engine::backend::{PoolStatus, Status};
+use redoma_engine::base64::base64;
+use redoma_engine::{
+    Assigned, Backend, Cancel, Engine, Input, Languages, Native, RunError, RunRequest, Runtime, Source, Stdin,
+};
+use redoma_model::{LimitsPatch, Profile};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::cli::{BenchArguments, Global};
+use crate::config::{Config, data_dir};
+use crate::engine;
+use crate::terminal::Progress;
+
+pub fn bench(global: &Global, arguments: &BenchArguments) -> anyhow::Result<ExitCode> {
+    let data_dir = data_dir(global)?;
+    let config = Config::load(global, &data_dir)?;
+    let profile = config.profile(None)?;
+    let supply = engine::supply(config.engine())?;
+    let concurrency = engine::concurrency(config.engine())?;
+    let native = Arc::new(engine::native(&config, &data_dir, &profile, supply, &[])?);
+    let engine = Engine::new(Box::new(Handle(Arc::clone(&native))), concurrency);
+    let progress = Progress::start("starting interpreters and filling pools");
+    engine.prepare()?;
+    progress.finish();
+    let bench = Bench { engine, native, languages: Languages::built_in(), profile, data_dir };
+    if arguments.stdio {
+        bench.serve()?;
+    } else {
+        bench.show(arguments.rounds.max(1))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Bench {
+    engine: Engine,
+    native: Arc<Native>,
+    languages: Languages,
+    profile: Profile,
+    data_dir: PathBuf,
+}
+
+/// The backend, for the engine and for whoever looks at it from the side.
+#[derive(Debug)]
+struct Handle(Arc<Native>);
+
+impl Backend for Handle {
+    fn prepare(&self) -> Result<(), RunError> {
+        self.0.prepare()
+    }
+    fn assign<'a>(&'a self, request: RunRequest<'a>) -> Result<Box<dyn Assigned + 'a>, RunError> {
+        self.0.assign(request)
+    }
+    fn status(&self) -> Status {
+        self.0.status()
+    }
+}
+
+/// A program that people can relate to.
+struct Sample {
+    title: &'static str,
+    language: &'static str,
+    code: &'static str,
+    /// What to run without isolation: the program, and the argument before the code.
+    bare: [&'static str; 2],
+}
+
+const SAMPLES: [Sample; 4] = [
+    Sample {
+        title: "Python: print(1)",
+        language: "py",
+        code: "print(1)",
+        bare: ["/opt/python/bin/python3", "-c"],
+    },
+    Sample {
+        title: "Python: table, groupby, plot",
+        language: "py",
+        code: "\
+import pandas as pd, matplotlib.pyplot as plt
+frame = pd.DataFrame({'group': ['a', 'b', 'c', 'd'] * 250, 'value': range(1000)})
+sums = frame.groupby('group')['value'].sum()
+sums.plot.bar()
+plt.savefig('plot.png')
+print(len(sums))",
+        bare: ["/opt/python/bin/python3", "-c"],
+    },
+    Sample {
+        title: "Node: console.log(1)",
+        language: "js",
+        code: "console.log(1)",
+        bare: ["/usr/bin/node", "-e"],
+    },
+    Sample { title: "bash: echo 1", language: "bash", code: "echo 1", bare: ["/usr/bin/bash", "-c"] },
+];
+
+impl Bench {
+    fn request(&self, language: &str, code: &str, out: Option<PathBuf>) -> anyhow::Result<RunRequest<'_>> {
+        Ok(RunRequest {
+            language: self.languages.by_name(language)?,
+            source: Source { code: code.as_bytes().to_vec(), name: None },
+            arguments: Vec::new(),
+            stdin: Stdin::Empty,
+            inputs: Vec::new(),
+            profile: self.profile.clone(),
+            out,
+            list_files: true,
+            live: false,
+        })
+    }
+
+    /// A table for a person.
+    fn show(&self, rounds: usize) -> anyhow::Result<()> {
+        let runtime = Runtime::find(&self.profile.runtime, &self.data_dir)?;
+        let scratch = std::env::temp_dir().join(format!("redoma-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&scratch)?;
+        let mut rows = Vec::new();
+        let progress = Progress::start("measuring");
+        for sample in &SAMPLES {
+            let (mut bare, mut isolated) = (Vec::new(), Vec::new());
+            for round in 0..rounds {
+                progress.update(&format!("{} ({}/{rounds})", sample.title, round + 1));
+                bare.extend(run_bare(sample, &runtime, &scratch)?);
+                let start = Instant::now();
+                let request = self.request(sample.language, sample.code, None)?;
+                let report = self.engine.execute(request, &mut (), &Cancel::new()?)?;
+                isolated.push(start.elapsed());
+                if report.exit_code != Some(0) {
+                    anyhow::bail!("{} failed: {}", sample.title, report.stderr.text.trim());
+                }
+            }
+            rows.push((sample.title, bare, isolated));
+        }
+        progress.finish();
+        std::fs::remove_dir_all(&scratch)?;
+        let mut text = format!(
+            "{:<30} {:>12} {:>12} {:>12} {:>8}\n",
+            "fresh sandbox for each run", "bare p50", "redoma p50", "redoma p99", "ratio"
+        );
+        for (title, mut bare, mut isolated) in rows {
+            let (slow, fast) = (percentile(&mut bare, 50), percentile(&mut isolated, 50));
+            let worst = percentile(&mut isolated, 99);
+            let ratio = slow.map_or_else(
+                || "-".to_owned(),
+                |slow| format!("{:.2}", millis(fast.unwrap_or_default()) / millis(slow)),
+            );
+            let (slow, fast, worst) = (shown(slow), shown(fast), shown(worst));
+            let _ = writeln!(text, "{title:<30} {slow:>12} {fast:>12} {worst:>12} {ratio:>8}");
+        }
+        std::io::stdout().lock().write_all(text.as_bytes()).context("can't write the table")
+    }
+
+    /// Answers requests until there are no more.
+    fn serve(&self) -> anyhow::Result<()> {
+        let out = Mutex::new(std::io::stdout());
+        let answer = |value: &Value| {
+            let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
+            let _ = writeln!(out, "{value}").and_then(|()| out.flush());
+        };
+        answer(&json!({ "ready": true }));
+        let (sender, requests) = std::sync::mpsc::channel::<Ask>();
+        let requests = Mutex::new(requests);
+        std::thread::scope(|scope| {
+            for _ in 0..SERVERS {
+                scope.spawn(|| {
+                    loop {
+                        let next = requests.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                        let Ok(ask) = next else { return };
+                        let mut value = self
+                            .answer(&ask)
+                            .unwrap_or_else(|error| json!({ "ok": false, "error": format!("{error:#}") }));
+                        value["id"] = ask.id.into();
+                        answer(&value);
+                    }
+                });
+            }
+            for line in std::io::stdin().lock().lines() {
+                let line = line.context("can't read requests")?;
+                match serde_json::from_str(&line) {
+                    Ok(ask) => sender.send(ask).context("nobody serves")?,
+                    Err(error) => answer(&json!({ "ok": false, "error": error.to_string() })),
+                }
+            }
+            drop(sender);
+            Ok(())
+        })
+    }
+
+    fn answer(&self, ask: &Ask) -> anyhow::Result<Value> {
+        match ask.op.as_str() {
+            "run" => self.run(ask),
+            "fill" => {
+                self.native.fill(&ask.pool, ask.count)?;
+                Ok(json!({ "ok": true }))
+            }
+            "stats" => {
+                let status = self.engine.status();
+                let pools: Vec<_> = status.pools.iter().map(pool_as_json).collect();
+                Ok(
+                    json!({ "ok": true, "pools": pools, "pids": below(std::process::id()), "left_out": status.left_out }),
+                )
+            }
+            other => anyhow::bail!("there is no op {other}"),
+        }
+    }
+
+    fn run(&self, ask: &Ask) -> anyhow::Result<Value> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("redoma-bench-{}-{number}", std::process::id()));
+        let start = Instant::now();
+        let mut request = self.request(&ask.lang, &ask.code, ask.out.then(|| folder.clone()))?;
+        request.inputs = ask.inputs.iter().cloned().map(Input::new).collect::<Result<_, _>>()?;
+        request.profile.limits = request.profile.limits.with(&ask.limits)?;
+        let cancel = Cancel::new()?;
+        let report = match ask.cancel_after_ms {
+            None => self.engine.execute(request, &mut (), &cancel)?,
+            Some(after) => std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    std::thread::sleep(Duration::from_millis(after));
+                    cancel.cancel();
+                });
+                self.engine.execute(request, &mut (), &cancel)
+            })?,
+        };
+        let elapsed = start.elapsed();
+        let mut files = Vec::new();
+        for file in &report.files {
+            let data = if ask.out { Some(base64(&std::fs::read(folder.join(&file.name))?)) } else { None };
+            files.push(json!({ "name": file.name, "size": file.size, "data": data }));
+        }
+        if ask.out {
+            let _ = std::fs::remove_dir_all(&folder);
+        }
+        Ok(json!({
+            "ok": true, "warm": true, "exit_code": report.exit_code, "stdout": report.stdout.text,
+            "stderr": report.stderr.text, "files": files, "engine_ms": millis(elapsed), "ending": report.ending,
+            "limit": report.limit, "host_uid": report.isolation.host_uid,
+        }))
+    }
+}
+
+/// Requests that are served at the same time; how many of them run is the engine's to say.
+const SERVERS: usize = 256;
+
+/// A request of `make bench`.
+#[derive(Debug, Deserialize)]
+struct Ask {
+    id: u64,
+    op: String,
+    #[serde(default)]
+    lang: String,
+    #[serde(default)]
+    code: String,
+    #[serde(default)]
+    out: bool,
+    #[serde(default)]
+    inputs: Vec<PathBuf>,
+    #[serde(default)]
+    limits: LimitsPatch,
+    /// Ends the run after so many milliseconds, whatever it is doing.
+    cancel_after_ms: Option<u64>,
+    #[serde(default)]
+    pool: String,
+    #[serde(default)]
+    count: usize,
+}
+
+fn pool_as_json(pool: &PoolStatus) -> Value {
+    let pids: Vec<Vec<u32>> = pool.pids.iter().map(|init| below(*init)).collect();
+    json!({ "name": pool.name, "idle": pool.idle, "wanted": pool.wanted, "hits": pool.hits, "misses": pool.misses, "pids": pids })
+}
+
+/// A process and everything below it.
+fn below(pid: u32) -> Vec<u32> {
+    let mut all = vec![pid];
+    let mut next = 0;
+    while let Some(pid) = all.get(next).copied() {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        for task in tasks {
+            let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            all.extend(children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
+        }
+        next += 1;
+    }
+    all
+}
+
+/// The same without isolation, if this machine has the program.
+fn run_bare(sample: &Sample, runtime: &Runtime, folder: &Path) -> anyhow::Result<Option<Duration>> {
+    let [program, flag] = sample.bare;
+    let path = match program.strip_prefix("/opt/python/") {
+        Some(rest) => runtime.folder().join("python").join(rest),
+        None => PathBuf::from(program),
+    };
+    if !path.exists() {
+        return Ok(None);
+    }
+    let start = Instant::now();
+    let done = Command::new(&path)
+        .args([flag, sample.code])
+        .current_dir(folder)
+        .env("MPLBACKEND", "Agg")
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("can't start {}", path.display()))?;
+    let elapsed = start.elapsed();
+    if !done.status.success() {
+        anyhow::bail!(
+            "{} failed without isolation: {}",
+            sample.title,
+            String::from_utf8_lossy(&done.stderr).trim()
+        );
+    }
+    Ok(Some(elapsed))
+}
+
+fn percentile(times: &mut [Duration], percent: usize) -> Option<Duration> {
+    times.sort_unstable();
+    times.get((times.len().checked_sub(1)? * percent).div_ceil(100)).copied()
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1000.0
+}
+
+fn shown(duration: Option<Duration>) -> String {
+    duration.map_or_else(|| "not here".to_owned(), |duration| format!("{:.2} ms", millis(duration)))
+}

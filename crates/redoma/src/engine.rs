@@ -1,0 +1,57 @@
+//! An engine as the configuration says.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use redoma_engine::{Concurrency, InsideFiles, Native, NativeConfig, Supply};
+use redoma_model::Profile;
+use redoma_zygote::inside;
+
+use crate::config::{Config, EngineSettings};
+
+/// Starts the native backend. Must be called while this process has a single thread.
+pub fn native(
+    config: &Config,
+    data_dir: &Path,
+    profile: &Profile,
+    supply: Supply,
+    languages: &[&str],
+) -> anyhow::Result<Native> {
+    let native = Native::start(NativeConfig {
+        data_dir: data_dir.to_owned(),
+        waived: config.waived()?,
+        profile: profile.clone(),
+        inside: InsideFiles {
+            program: std::env::current_exe().context("this program's own path")?,
+            python_library: inside::PYTHON_LIBRARY,
+            zygote: inside::ZYGOTE,
+            prewarm: inside::PREWARM,
+        },
+        supply,
+        languages: languages.iter().map(|id| (*id).to_owned()).collect(),
+    })?;
+    Ok(native)
+}
+
+pub fn supply(settings: &EngineSettings) -> anyhow::Result<Supply> {
+    let default = Supply::default();
+    let supply = Supply {
+        floor: settings.pool_floor.unwrap_or(default.floor),
+        ceiling: settings.pool_ceiling.unwrap_or(default.ceiling),
+        zygote_sandboxes: settings.zygote_sandboxes.unwrap_or(default.zygote_sandboxes).max(1),
+        zygote_age: settings.zygote_age.map_or(default.zygote_age, |age| age.0),
+    };
+    if supply.floor > supply.ceiling {
+        bail!("engine.pool_floor ({}) is above engine.pool_ceiling ({})", supply.floor, supply.ceiling);
+    }
+    Ok(supply)
+}
+
+pub fn concurrency(settings: &EngineSettings) -> anyhow::Result<Concurrency> {
+    let default = Concurrency::default();
+    match settings.concurrency {
+        Some(0) => bail!("engine.concurrency is 0: nothing could run"),
+        Some(running) => Ok(Concurrency { running, ..default }),
+        None => Ok(default),
+    }
+}

@@ -1,0 +1,412 @@
+//! Sandboxes that wait, in an engine that lives: as fresh as those made on the spot, and nothing that goes wrong with those
+//! who make them costs a request.
+
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use redoma_tests::engine::Engine;
+use redoma_tests::{Mode, Way, data_dir, host, redoma, run_json};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+/// Waits for something that happens in the background.
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}: not within 20 s");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A configuration that the unprivileged test user can read too.
+fn config(text: &str) -> tempfile::NamedTempFile {
+    let file = tempfile::Builder::new().prefix("redoma-").suffix(".toml").tempfile_in("/var/tmp").unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    std::fs::set_permissions(file.path(), open).unwrap();
+    file
+}
+
+fn signal(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    let _ = kill_process(pid, signal);
+}
+
+/// The engine's zygotes: interpreters whose parent is no sandbox's init.
+fn zygotes(engine: &mut Engine) -> Vec<u32> {
+    let name = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let line = |pid: u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let is_zygote = |pid: &u32| {
+        let parent = host::parent_of(*pid).unwrap_or_default();
+        let is_python = String::from_utf8_lossy(&line(*pid)).contains("zygote.py");
+        is_python && name(*pid).trim() != "redoma-init" && name(parent).trim() != "redoma-init"
+    };
+    // The keeper's parent is an init too: that of the nursery. A zygote's is the keeper, or another zygote.
+    engine.processes().into_iter().filter(is_zygote).collect()
+}
+
+#[test]
+fn siblings_share_nothing_random() {
+    let code = "\
+import os, random, secrets, ssl, tempfile, uuid
+import numpy
+print(random.random(), random.getrandbits(64))
+print(numpy.random.rand(), numpy.random.randint(1 << 60))
+print(numpy.random.default_rng().random())
+print(os.urandom(8).hex(), secrets.token_hex(8))
+print(ssl.RAND_bytes(16).hex())
+print(uuid.uuid4())
+print(tempfile.mktemp())
+";
+    for mode in Mode::available() {
+        let config = config("[profiles.default]\npreload = [[\"ssl\", \"numpy\"]]\n");
+        let mut engine = Engine::start_with(mode, |command| command.arg("--config").arg(config.path()));
+        let mut seen = BTreeSet::new();
+        for _ in 0..12 {
+            for line in engine.output("py", code).lines() {
+                for word in line.split_whitespace() {
+                    assert!(seen.insert(word.to_owned()), "{word} was seen in two sandboxes");
+                }
+            }
+        }
+        let (hits, misses) = engine.pool("numpy");
+        assert_eq!(hits + misses, 12, "these were to be copies of one zygote");
+    }
+}
+
+#[test]
+fn a_run_finds_nothing_of_the_one_before() {
+    let leave = "\
+import os, pathlib
+for folder in ['/mnt/data', '/tmp', '/home/sandbox', '/dev/shm']:
+    pathlib.Path(folder, 'left').write_text('x')
+os.environ['LEFT'] = 'x'
+import builtins, json; builtins.left = json.left = 'x'
+";
+    let look = "\
+import builtins, json, os, pathlib
+print([f for f in ['/mnt/data', '/tmp', '/home/sandbox', '/dev/shm'] if pathlib.Path(f, 'left').exists()])
+print('LEFT' in os.environ, hasattr(builtins, 'left'), hasattr(json, 'left'), sorted(os.listdir('/proc/self/fd')))
+print(sorted(os.listdir('.')), sorted(os.listdir('/tmp')), [p for p in os.listdir('/proc') if p.isdigit()])
+";
+    for mode in Mode::available() {
+        let mut engine = Engine::start(mode);
+        let before = engine.output("py", look);
+        assert!(
+            before.starts_with("[]\nFalse False False ['0', '1', '2', '3']\n['main.py'] [] ['2']"),
+            "{before}"
+        );
+        for _ in 0..5 {
+            engine.output("py", leave);
+            assert_eq!(engine.output("py", look), before);
+        }
+    }
+}
+
+#[test]
+fn what_a_program_leaves_running_ends_with_its_run() {
+    for mode in Mode::available() {
+        let mut engine = Engine::start(mode);
+        for (language, code) in [
+            ("bash", "(setsid sleep 600 &) ; sleep 600 & echo started"),
+            (
+                "py",
+                "import subprocess, os\nsubprocess.Popen(['setsid', 'sleep', '600'])\nif os.fork() == 0:\n    import time; time.sleep(600)\nprint('started')",
+            ),
+        ] {
+            let marker = "sleep\x00600";
+            assert_eq!(engine.output(language, code).trim(), "started");
+            eventually("the daemons are gone", || {
+                let pids = engine.processes();
+                !pids.iter().any(|pid| {
+                    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                    String::from_utf8_lossy(&line).starts_with(marker)
+                })
+            });
+        }
+    }
+}
+
+#[test]
+fn a_program_that_only_says_it_leaves_stands_still() {
+    // What the zygote's copies do at their end, done by hostile code, which would like to go on: with a timer's signal, and
+    // with a second process or thread that is still there.
+    let code = "\
+import ctypes, os, signal, sys, threading, time
+how = HOW
+signal.signal(signal.SIGALRM, lambda *_: open('after', 'w').write('went on'))
+signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+if how == 'thread':
+    threading.Thread(target=lambda: (time.sleep(0.2), open('after', 'w').write('went on')), daemon=True).start()
+if how == 'process' and os.fork() == 0:
+    time.sleep(0.2); open('after', 'w').write('went on'); os._exit(0)
+print('leaving', flush=True)
+ctypes.CDLL(None).syscall(231, 0x5eda0000 | 7)
+open('after', 'w').write('came back')
+";
+    for mode in Mode::available() {
+        let mut engine = Engine::start(mode);
+        for how in ["alone", "thread", "process"] {
+            let answer = engine.run("py", &code.replace("HOW", &format!("{how:?}")));
+            assert_eq!(answer["exit_code"], 7, "{how}: {answer}");
+            assert_eq!(answer["stdout"], "leaving\n", "{how}: {answer}");
+            assert_eq!(answer["files"], json!([]), "{how}: it went on after its end");
+        }
+    }
+}
+
+#[test]
+fn killed_and_hanging_zygotes_cost_no_request() {
+    for mode in Mode::available() {
+        let mut engine = Engine::start(mode);
+        for how in [Signal::KILL, Signal::STOP, Signal::SEGV] {
+            let victims = zygotes(&mut engine);
+            assert!(victims.len() >= 3, "{victims:?}");
+            for victim in &victims {
+                signal(*victim, how);
+            }
+            // More than wait in the pool.
+            for number in 0..8 {
+                assert_eq!(
+                    engine.output("py", &format!("print({number})")),
+                    format!("{number}\n"),
+                    "{how:?}"
+                );
+            }
+            assert_eq!(
+                engine.output("py", "import pandas; print(pandas.DataFrame().empty)"),
+                "True\n",
+                "{how:?}"
+            );
+            for victim in victims {
+                signal(victim, Signal::KILL);
+            }
+            eventually("there are zygotes again", || zygotes(&mut engine).len() >= 3);
+            eventually("they are of use", || {
+                let before = engine.pool("lean");
+                engine.output("py", "print(1)");
+                engine.pool("lean").0 > before.0
+            });
+        }
+    }
+}
+
+#[test]
+fn a_lost_nursery_is_replaced() {
+    for mode in Mode::available() {
+        let mut engine = Engine::start(mode);
+        for _ in 0..2 {
+            let stats = engine.ask(json!({ "op": "stats" }));
+            let pids = stats["pids"].as_array().unwrap().clone();
+            let init = pids.iter().filter_map(serde_json::Value::as_u64).find(|pid| {
+                let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+                comm.trim() == "redoma-init"
+            });
+            signal(u32::try_from(init.unwrap()).unwrap(), Signal::KILL);
+            eventually("programs run again", || engine.run("py", "print(1)")["exit_code"] == 0);
+        }
+    }
+}
+
+#[test]
+fn a_zygote_is_replaced_after_so_many_sandboxes() {
+    for mode in Mode::available() {
+        let text = "[engine]\nzygote_sandboxes = 4\n[profiles.default]\npreload = [[\"nosuchmodule\"]]\n";
+        let config = config(text);
+        let mut engine = Engine::start_with(mode, |command| command.arg("--config").arg(config.path()));
+        let left_out = engine.ask(json!({ "op": "stats" }))["left_out"].to_string();
+        assert!(left_out.contains("nosuchmodule") && left_out.contains("ModuleNotFoundError"), "{left_out}");
+        let first = zygotes(&mut engine);
+        for _ in 0..12 {
+            engine.output("py", "print(1)");
+        }
+        eventually("none of the first zygotes is left", || {
+            zygotes(&mut engine).iter().all(|zygote| !first.contains(zygote))
+        });
+        assert_eq!(engine.output("py", "print(1)"), "1\n");
+    }
+}
+
+#[test]
+fn many_at_once_all_succeed() {
+    for mode in Mode::available() {
+        let mut engine = Engine::start(mode);
+        let count = 80;
+        let languages = ["py", "py", "py", "bash"];
+        for number in 0..count {
+            let language = languages[number % languages.len()];
+            let code = if language == "py" { format!("print({number})") } else { format!("echo {number}") };
+            engine.send(json!({ "op": "run", "lang": language, "code": code }));
+        }
+        let mut seen = BTreeSet::new();
+        for _ in 0..count {
+            let answer = engine.answer();
+            assert_eq!(answer["exit_code"], 0, "{answer}");
+            seen.insert(answer["stdout"].as_str().unwrap().trim().parse::<usize>().unwrap());
+        }
+        assert_eq!(seen, (0..count).collect());
+    }
+}
+
+#[test]
+fn a_run_can_be_cancelled_at_any_moment() {
+    for mode in Mode::available() {
+        let mut engine = Engine::start(mode);
+        for after in [0, 1, 3, 10, 50, 200] {
+            let start = Instant::now();
+            let more = json!({ "cancel_after_ms": after });
+            let answer = engine.run_with("py", "while True: pass", &more);
+            // Before its turn it is told so; later it is ended.
+            assert!(answer["ending"] == "cancelled" || answer["ok"] == false, "{answer}");
+            assert!(start.elapsed() < Duration::from_secs(5), "{after} ms");
+        }
+        assert_eq!(engine.output("py", "print(1)"), "1\n");
+    }
+}
+
+#[test]
+fn inputs_and_other_limits_reach_a_waiting_sandbox() {
+    for mode in Mode::available() {
+        let mut engine = Engine::start(mode);
+        let folder = tempfile::Builder::new().prefix("redoma-in-").tempdir_in("/var/tmp").unwrap();
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(folder.path(), open).unwrap();
+        let input = folder.path().join("in.csv");
+        std::fs::write(&input, "a,b\n").unwrap();
+        for (language, code) in [
+            (
+                "py",
+                "print(open('in.csv').read().strip()); open('in.csv', 'a').write('c'); open('new', 'w').write('n')",
+            ),
+            (
+                "js",
+                "const fs = require('fs'); console.log(fs.readFileSync('in.csv', 'utf8').trim()); fs.appendFileSync('in.csv', 'c'); fs.writeFileSync('new', 'n')",
+            ),
+            ("bash", "cat in.csv; echo c >> in.csv; echo n > new"),
+        ] {
+            let answer = engine.run_with(language, code, &json!({ "inputs": [input] }));
+            assert_eq!(answer["stdout"], "a,b\n", "{language}: {answer}");
+            let mut names: Vec<_> = answer["files"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|file| file["name"].as_str().unwrap().to_owned())
+                .collect();
+            names.sort();
+            assert_eq!(names, ["in.csv", "new"], "{language}");
+            assert_eq!(
+                std::fs::read_to_string(&input).unwrap(),
+                "a,b\n",
+                "{language}: the original was changed"
+            );
+        }
+        let bomb = "x = bytearray(400 << 20); print('had it')";
+        assert_eq!(engine.output("py", bomb), "had it\n");
+        let answer = engine.run_with("py", bomb, &json!({ "limits": { "memory": "64MiB" } }));
+        assert_eq!(answer["limit"], "memory", "{answer}");
+        let answer = engine.run_with("py", "while True: pass", &json!({ "limits": { "wall": "300ms" } }));
+        assert_eq!(answer["limit"], "wall", "{answer}");
+        let filler = "f = open('big', 'wb')\ntry:\n    f.write(bytes(16 << 20)); f.flush()\nexcept OSError as error:\n    print(error.strerror)";
+        let answer = engine.run_with("py", filler, &json!({ "limits": { "disk": "4MiB" } }));
+        let said = answer["stdout"].as_str().unwrap();
+        assert!(
+            answer["limit"] == "disk" || said.contains("No space") || said.contains("too large"),
+            "{answer}"
+        );
+        assert_eq!(engine.output("py", filler), "");
+        // Longer than fits into one message.
+        let long = format!("x = '{}'\nprint(len(x))", "a".repeat(1 << 20));
+        assert_eq!(engine.output("py", &long), format!("{}\n", 1 << 20));
+    }
+}
+
+#[test]
+fn nothing_is_left_of_a_killed_engine() {
+    for mode in Mode::available() {
+        let mut engine = Engine::start(mode);
+        engine.send(json!({ "op": "run", "lang": "bash", "code": "(setsid sleep 600 &); sleep 600" }));
+        engine.send(json!({ "op": "run", "lang": "py", "code": "import time; time.sleep(600)" }));
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!host::cgroups_of(engine.pid()).is_empty(), "there is something to be left");
+        let killed = engine.kill();
+        eventually("everything is gone", || {
+            host::cgroups_of(killed).is_empty()
+                && host::processes_in_groups_of(killed).is_empty()
+                && host::run_folders_of(&data_dir(), killed).is_empty()
+        });
+    }
+}
+
+/// Programs whose end must look the same in a copy of a zygote as in an interpreter of their own.
+const ENDINGS: [(&str, &str); 15] = [
+    ("a value", "print(6 * 7)"),
+    ("an exit code", "import sys; sys.exit(3)"),
+    ("a message as exit code", "import sys; sys.exit('so long')"),
+    ("an exception", "def f():\n    raise ValueError('no')\nf()"),
+    (
+        "a chained exception",
+        "try:\n    1 / 0\nexcept ZeroDivisionError as error:\n    raise KeyError('x') from error",
+    ),
+    ("a syntax error", "print(1\nx = 2"),
+    ("an indentation error", "if True:\nprint(1)"),
+    (
+        "a hook for exceptions",
+        "import sys\nsys.excepthook = lambda kind, value, trace: print('hook', kind.__name__, value)\nraise ValueError('no')",
+    ),
+    ("exit handlers", "import atexit\natexit.register(print, 'first')\natexit.register(print, 'second')"),
+    (
+        "a thread that is waited for",
+        "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.1), print('done'))).start()",
+    ),
+    (
+        "a file that nobody closes",
+        "f = open('out.txt', 'w'); f.write('kept')\nimport atexit\natexit.register(lambda: print(open('out.txt').read() or 'empty so far'))",
+    ),
+    ("a finalizer", "class A:\n    def __del__(self): print('gone')\na = A()"),
+    (
+        "a file in a module of its own",
+        "open('own.py', 'w').write('f = open(\"out.txt\", \"w\"); f.write(\"kept\")')\nimport own",
+    ),
+    ("an end without ceremony", "import os, sys\nprint('x', end='')\nos._exit(9)"),
+    ("a signal", "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"),
+];
+
+#[test]
+fn a_program_ends_in_a_copy_as_it_does_in_an_interpreter_of_its_own() {
+    for (what, code) in ENDINGS {
+        let [cold, warm] = Way::BOTH.map(|way| {
+            let arguments = way.flags().iter().copied().chain(["-c", code]);
+            let report = run_json(Mode::Root, arguments);
+            let files: Vec<_> = report.files.iter().map(|file| (file.name.clone(), file.size)).collect();
+            (report.exit_code, report.signal, report.stdout.text, report.stderr.text, files)
+        });
+        assert_eq!(warm, cold, "{what}");
+    }
+}
+
+#[test]
+fn a_program_sees_itself_as_it_would_in_an_interpreter_of_its_own() {
+    let code = "\
+import sys, os, inspect
+print(sys.argv, sys.orig_argv[1:], __name__, __file__, __spec__, __package__, __doc__, __builtins__)
+print(sys.path, os.getcwd(), sys.executable, sys.prefix, sys.flags)
+print(sorted(name for name in globals()))
+print(sys.stdin.isatty(), sys.stdin.read(), sys.stdout.encoding, sys.stdout.line_buffering, sys.getrecursionlimit())
+print(inspect.getsource(sys.modules['__main__'])[:10], sys.modules['__main__'].__dict__ is globals())
+print(os.getpid(), os.getppid(), os.getsid(0), os.umask(0))
+import multiprocessing
+def double(x): return 2 * x
+if __name__ == '__main__':
+    with multiprocessing.Pool(2) as pool: print(pool.map(double, [1, 2]))
+import subprocess
+print(subprocess.run([sys.executable, '-c', 'print(1)'], capture_output=True, text=True))
+";
+    let [cold, warm] = Way::BOTH.map(|way| {
+        let mut command = redoma(Mode::Root, ["run"]);
+        command.args(way.flags()).args(["-c", code, "--", "one", "--two"]);
+        redoma_tests::text_of(&mut command)
+    });
+    assert_eq!(warm, cold);
+}
