@@ -194,6 +194,88 @@ fn killed_and_hanging_zygotes_cost_no_request() {
 }
 
 #[test]
+fn zygotes_see_nothing_of_the_runs() {
+    for mode in Mode::available() {
+        let mut engine = Engine::start(mode);
+        let zygotes = zygotes(&mut engine);
+        assert!(zygotes.len() >= 3, "{zygotes:?}");
+        for zygote in zygotes {
+            let mounts = std::fs::read_to_string(format!("/proc/{zygote}/mountinfo")).unwrap();
+            assert!(mounts.contains("/opt/python"), "{mounts}");
+            assert!(!mounts.contains("inbox"), "a zygote has the inputs of all runs: {mounts}");
+            let status = std::fs::read_to_string(format!("/proc/{zygote}/status")).unwrap();
+            let rights = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap().trim();
+            // To give ids, and nothing else.
+            assert_eq!(rights, "00000000000000c0", "{status}");
+            assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+            let limits = std::fs::read_to_string(format!("/proc/{zygote}/limits")).unwrap();
+            let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+            assert!(core.split_whitespace().any(|word| word == "1"), "{core}");
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_comes_late_is_nobody_elses() {
+    for mode in Mode::available() {
+        let mut engine = Engine::start(mode);
+        let folder = tempfile::Builder::new().prefix("redoma-in-").tempdir_in("/var/tmp").unwrap();
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(folder.path(), open).unwrap();
+        let keeper = engine.processes().into_iter().find(|pid| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).contains("inside\0nursery")
+        });
+        let keeper = keeper.unwrap();
+        signal(keeper, Signal::STOP);
+        let count = 6;
+        let mut expected = std::collections::BTreeMap::new();
+        for number in 0..count {
+            let input = folder.path().join(format!("in-{number}"));
+            std::fs::create_dir(&input).unwrap();
+            std::fs::set_permissions(&input, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+            let input = input.join("token");
+            std::fs::write(&input, format!("token-{number}")).unwrap();
+            let request = json!({ "op": "run", "lang": "py", "code": "print(open('token').read())", "inputs": [input] });
+            expected.insert(engine.send(request), format!("token-{number}\n"));
+        }
+        // Longer than anybody waits for the keeper.
+        std::thread::sleep(Duration::from_millis(3200));
+        signal(keeper, Signal::CONT);
+        for _ in 0..count {
+            let answer = engine.answer();
+            let own = &expected[&answer["id"].as_u64().unwrap()];
+            // Some are refused, since the keeper is given up. None sees another's file.
+            assert!(answer["ok"] == false || answer["stdout"] == *own, "{own:?}: {answer}");
+        }
+        eventually("programs run again", || engine.run("py", "print(1)")["exit_code"] == 0);
+    }
+}
+
+#[test]
+fn what_node_starts_is_ordinary() {
+    let code = "\
+const { Worker, isMainThread, parentPort } = require('worker_threads');
+const { fork } = require('child_process');
+if (process.argv[2] === 'child') { process.send(process.execArgv.length); process.exit(0); }
+if (!isMainThread) { parentPort.postMessage(42); } else {
+  console.log(require.main === module, module.parent, __filename, process.argv.length, process.execArgv.length);
+  console.log(require('fs').readdirSync('.'), require('fs').readdirSync(process.env.HOME));
+  new Worker(__filename).on('message', (n) => {
+    console.log('worker', n);
+    fork(__filename, ['child']).on('message', (n) => console.log('child', n));
+  });
+}
+";
+    for mode in Mode::available() {
+        let mut engine = Engine::start(mode);
+        let warm = engine.output("js", code);
+        let cold = run_json(mode, ["--lang", "js", "-c", code]).stdout.text;
+        assert_eq!(warm, cold);
+    }
+}
+
+#[test]
 fn a_lost_nursery_is_replaced() {
     for mode in Mode::available() {
         let mut engine = Engine::start(mode);
@@ -340,7 +422,7 @@ fn nothing_is_left_of_a_killed_engine() {
 }
 
 /// Programs whose end must look the same in a copy of a zygote as in an interpreter of their own.
-const ENDINGS: [(&str, &str); 15] = [
+const ENDINGS: [(&str, &str); 22] = [
     ("a value", "print(6 * 7)"),
     ("an exit code", "import sys; sys.exit(3)"),
     ("a message as exit code", "import sys; sys.exit('so long')"),
@@ -369,6 +451,22 @@ const ENDINGS: [(&str, &str); 15] = [
         "a file in a module of its own",
         "open('own.py', 'w').write('f = open(\"out.txt\", \"w\"); f.write(\"kept\")')\nimport own",
     ),
+    ("a strange name among the globals", "globals()[1] = 2; print('x')"),
+    (
+        "another thing in the module's place",
+        "import sys\nclass A: __slots__ = ()\nsys.modules[__name__] = A(); print('x')",
+    ),
+    ("no modules at all", "import sys; print('x'); sys.modules.clear()"),
+    (
+        "a dead proxy",
+        "import weakref, builtins\nclass A: pass\na = A(); builtins.p = weakref.proxy(a); print('x')",
+    ),
+    (
+        "an object that lies about its class",
+        "class A:\n    @property\n    def __class__(self): raise RuntimeError\nimport builtins; builtins.a = A(); print('x')",
+    ),
+    ("a missing builtin", "import builtins; print('x'); del builtins.isinstance"),
+    ("a large exit code", "import sys; sys.exit(2 ** 70)"),
     ("an end without ceremony", "import os, sys\nprint('x', end='')\nos._exit(9)"),
     ("a signal", "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"),
 ];
@@ -393,6 +491,7 @@ import sys, os, inspect
 print(sys.argv, sys.orig_argv[1:], __name__, __file__, __spec__, __package__, __doc__, __builtins__)
 print(sys.path, os.getcwd(), sys.executable, sys.prefix, sys.flags)
 print(sorted(name for name in globals()))
+print(sys.stdout.seekable(), sys.stderr.seekable(), sys.stdin.seekable())
 print(sys.stdin.isatty(), sys.stdin.read(), sys.stdout.encoding, sys.stdout.line_buffering, sys.getrecursionlimit())
 print(inspect.getsource(sys.modules['__main__'])[:10], sys.modules['__main__'].__dict__ is globals())
 print(os.getpid(), os.getppid(), os.getsid(0), os.umask(0))

@@ -96,9 +96,14 @@ impl Engine {
                 return Ok(Turn(self));
             }
             let now = Instant::now();
-            if now >= deadline || cancel.is_cancelled() {
+            let is_cancelled = cancel.is_cancelled();
+            if now >= deadline || is_cancelled {
                 turns.waiting -= 1;
-                let busy = RunError::Busy { running: turns.running, waiting: turns.waiting };
+                let error = if is_cancelled {
+                    RunError::Cancelled
+                } else {
+                    RunError::Busy { running: turns.running, waiting: turns.waiting }
+                };
                 if is_next {
                     turns.serve_next();
                 } else {
@@ -106,7 +111,7 @@ impl Engine {
                 }
                 drop(turns);
                 self.turn_is_free.notify_all();
-                return Err(busy);
+                return Err(error);
             }
             // Looked at now and then for the cancellation, which can't wake this up.
             let pause = (deadline - now).min(Duration::from_millis(100));

@@ -83,6 +83,12 @@ pub enum RunError {
     /// Everything that may run at once runs, and this has waited for its turn long enough.
     #[error("busy: {running} programs run and {waiting} wait; try again")]
     Busy { running: usize, waiting: usize },
+    #[error(
+        "the arguments are too long for a sandbox that waits (about 24 KB in all always fit); pass them in a file"
+    )]
+    ArgumentsTooLong,
+    #[error("cancelled before it began")]
+    Cancelled,
     #[error("the engine is shutting down")]
     ShuttingDown,
 }

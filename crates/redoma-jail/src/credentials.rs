@@ -105,11 +105,15 @@ pub(crate) fn open_oom_score() -> Result<OwnedFd, Errno> {
     rustix::fs::open(c"/proc/self/oom_score_adj", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
+/// No crash in here starts the host's dump handler (a pipe in `core_pattern`), as it would for any other limit than 1.
+pub(crate) fn dump_no_core(process: Option<Pid>) -> Result<(), Errno> {
+    lower(process, Resource::Core, 1, 1)
+}
+
 /// Sets the limits of a process, of this one if none is named.
 pub(crate) fn set_rlimits(process: Option<Pid>, limits: Rlimits) -> Result<(), Errno> {
     let lower = |resource, soft, hard| lower(process, resource, soft, hard);
-    // Not 0: the kernel starts a host's dump handler (a pipe in core_pattern) for any other value than 1.
-    lower(Resource::Core, 1, 1)?;
+    dump_no_core(process)?;
     lower(Resource::Fsize, limits.fsize, limits.fsize)?;
     lower(Resource::Nofile, limits.nofile, limits.nofile)?;
     lower(Resource::Memlock, 64 << 10, 64 << 10)?;

@@ -196,6 +196,12 @@ pub(crate) fn resize_scratch(scratch: &OwnedFd, size: &CStr, inodes: &CStr) -> R
     rustix::mount::fsconfig_reconfigure(&context)
 }
 
+/// From here on this process and those it starts do not have what is mounted at `place`.
+pub(crate) fn take_off(place: &CStr) -> Result<(), Errno> {
+    sys::unshare(libc::CLONE_NEWNS)?;
+    rustix::mount::unmount(place, UnmountFlags::DETACH)
+}
+
 /// A folder of this mount namespace as a detached mount that nothing can be written through.
 pub(crate) fn open_read_only(folder: &CStr) -> Result<OwnedFd, Errno> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;

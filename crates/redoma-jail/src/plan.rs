@@ -175,6 +175,14 @@ impl Rlimits {
     }
 }
 
+/// The filters of a sandbox that waits.
+#[derive(Debug)]
+pub(crate) struct FiltersAhead {
+    /// For a program that takes its leave.
+    pub(crate) with_leave: Filter,
+    pub(crate) init: Filter,
+}
+
 /// A whole sandbox, ready to be made.
 #[derive(Debug)]
 pub struct Plan {
@@ -189,8 +197,8 @@ pub struct Plan {
     pub rlimits: Rlimits,
     pub landlock: Option<LandlockPlan>,
     pub seccomp: Filter,
-    /// For a program that takes its leave.
-    pub(crate) seccomp_with_leave: Option<Filter>,
+    /// For the processes of a sandbox that waits.
+    pub(crate) seccomp_ahead: Option<FiltersAhead>,
     pub(crate) cgroup_namespace: bool,
     pub(crate) time_namespace: bool,
     pub weakening: Weakening,
@@ -234,7 +242,7 @@ impl Plan {
             rlimits: Rlimits::from_limits(limits, layers.contains(&Layer::Cgroup)),
             landlock,
             seccomp: Filter::for_code(),
-            seccomp_with_leave: None,
+            seccomp_ahead: None,
             cgroup_namespace: layers.contains(&Layer::CgroupNamespace),
             time_namespace: layers.contains(&Layer::TimeNamespace),
             weakening,

@@ -14,8 +14,7 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use crate::enter::{
-    AsSeen, At, Built, Failure, Maker, Prepared, build, give_up_capabilities, give_up_rights,
-    go_behind_landlock, settle,
+    AsSeen, At, Built, Failure, Maker, Prepared, build, give_up_capabilities, go_behind_landlock, settle,
 };
 use crate::nursery::{Assignment, ExecPayload, Reader, Received, ReceivedWork, Work};
 use crate::plan::{Plan, Program};
@@ -80,6 +79,8 @@ fn split(
     let Some(program) = forked.at(Step::Fork)? else { return Ok(Side::Program(inner_line)) };
     let _ = rustix::io::pwrite(&oom_score, b"0", 0);
     let _ = rustix::thread::set_name(c"redoma-init");
+    // The kernel keeps signals from a PID 1 that has no handlers; its maker's are none of its own.
+    sys::reset_signals().at(Step::Init)?;
     // Stdio and the runtime's mounts belong to the program alone.
     for fd in [0, 1, 2] {
         sys::close_number(fd);
@@ -130,7 +131,14 @@ impl Waiting {
             credentials::set_rlimits(Some(program), assignment.rlimits).at(Step::Rlimits)?;
             credentials::set_rlimits(None, assignment.rlimits).at(Step::Rlimits)?;
         }
-        give_up_rights(plan, AsSeen::ByNobody)?;
+        give_up_capabilities(plan, AsSeen::ByNobody)?;
+        if plan.weakening.has("init") {
+            credentials::be_dumpable().at(Step::Init)?;
+        }
+        if !plan.weakening.has("seccomp") {
+            let filter = plan.seccomp_ahead.as_ref().map_or(&plan.seccomp, |filters| &filters.init);
+            sys::install_seccomp(filter.program()).at(Step::Seccomp)?;
+        }
 
         if script.is_some() {
             // Nobody listens: it will end as any process does.
@@ -150,9 +158,6 @@ impl Waiting {
             drop(listener);
         }
         drop((line, packet));
-        if plan.weakening.has("init") {
-            credentials::be_dumpable().at(Step::Init)?;
-        }
         Ok(init::Started { pid: program, stays: plan.weakening.has("kill") })
     }
 }
@@ -254,8 +259,8 @@ fn seal(
 }
 
 fn install_filter(plan: &Plan, becomes: Becomes<'_>) -> Result<Option<OwnedFd>, Failure> {
-    if let (Becomes::Resumes, Some(filter)) = (becomes, &plan.seccomp_with_leave) {
-        match sys::install_seccomp_with_listener(filter.program()) {
+    if let (Becomes::Resumes, Some(filters)) = (becomes, &plan.seccomp_ahead) {
+        match sys::install_seccomp_with_listener(filters.with_leave.program()) {
             Ok(listener) => return Ok(Some(listener)),
             // A kernel that can't hold a call safely: then it ends as any process does.
             Err(Errno::INVAL) => {}

@@ -13,13 +13,14 @@ mod pool;
 mod warm;
 mod zygotes;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use redoma_jail::janitor::{Janitor, Leftovers, Made};
+use redoma_jail::nursery::{Assignment, Hurry};
 use redoma_model::{Layer, Profile};
 
 use crate::backend::{Assigned, Backend, Status};
@@ -29,6 +30,7 @@ use crate::imports::imported_modules;
 use crate::language::{Languages, Warm};
 use crate::request::{RunError, RunRequest};
 use crate::runtime::Runtime;
+use crate::staging::Input;
 use nursery::{Nursery, STAGED};
 use pool::{Kind, Pool, Ready, Seal};
 use warm::WarmRun;
@@ -86,6 +88,8 @@ pub(crate) struct Shared {
     nursery: Mutex<Option<Arc<Nursery>>>,
     /// Why there is no nursery, for those who wait for one.
     trouble: Mutex<Option<String>>,
+    /// Why the last sandbox that was to be made ahead was not.
+    last_failure: Mutex<Option<String>>,
     running: AtomicUsize,
     stopping: AtomicBool,
     /// Wakes the threads that keep the supply up.
@@ -98,7 +102,7 @@ pub(crate) struct Shared {
 pub struct Native {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    undertaker: Mutex<Option<std::sync::mpsc::Sender<warm::Remains>>>,
+    undertaker: Mutex<Option<std::sync::mpsc::SyncSender<warm::Remains>>>,
     /// Last, so that it outlives what it watches over.
     _janitor: Janitor,
 }
@@ -129,6 +133,7 @@ impl Native {
         )?;
         // A runtime that is not there is told now, and not by every request.
         Runtime::find(&config.profile.runtime, &config.data_dir)?;
+        raise_open_files();
         let languages = Languages::built_in();
         let zygotes = Zygotes::new(&config.profile.preload);
         let wants = |id: &str| config.languages.is_empty() || config.languages.iter().any(|name| name == id);
@@ -158,12 +163,15 @@ impl Native {
             zygotes,
             nursery: Mutex::default(),
             trouble: Mutex::default(),
+            last_failure: Mutex::default(),
             running: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             wake: Condvar::new(),
             wake_lock: Mutex::default(),
         });
-        let (undertaker, remains) = std::sync::mpsc::channel::<warm::Remains>();
+        // Bounded: what has ended and is not yet gone still takes memory. Whoever finds no room ends it itself, in its own turn.
+        let (undertaker, remains) = std::sync::mpsc::sync_channel::<warm::Remains>(UNDERTAKERS);
+        let remains = Arc::new(Mutex::new(remains));
         let mut threads = Vec::new();
         let mut spawn = |name: &str, work: Box<dyn FnOnce() + Send>| -> std::io::Result<()> {
             threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(work)?);
@@ -176,16 +184,20 @@ impl Native {
             let filler = Arc::clone(&shared);
             spawn("filler", Box::new(move || filler.keep_pools_filled()))?;
         }
-        let waker = Arc::clone(&shared);
-        spawn(
-            "undertaker",
-            Box::new(move || {
-                for remains in remains {
-                    drop(remains);
-                    waker.wake();
-                }
-            }),
-        )?;
+        for _ in 0..UNDERTAKERS {
+            let (waker, remains) = (Arc::clone(&shared), Arc::clone(&remains));
+            spawn(
+                "undertaker",
+                Box::new(move || {
+                    loop {
+                        let next = remains.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                        let Ok(next) = next else { return };
+                        drop(next);
+                        waker.wake();
+                    }
+                }),
+            )?;
+        }
         Ok(Self { shared, threads, undertaker: Mutex::new(Some(undertaker)), _janitor: janitor })
     }
 
@@ -205,7 +217,12 @@ impl Native {
             match trouble {
                 Some(trouble) => return Err(std::io::Error::other(trouble).into()),
                 None if Instant::now() > deadline => {
-                    return Err(std::io::Error::other("no sandboxes could be made ahead in time").into());
+                    let last =
+                        self.shared.last_failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                    let why = last.unwrap_or_else(|| "it takes too long".to_owned());
+                    return Err(
+                        std::io::Error::other(format!("no sandboxes could be made ahead: {why}")).into()
+                    );
                 }
                 None => std::thread::sleep(Duration::from_millis(2)),
             }
@@ -214,8 +231,30 @@ impl Native {
     }
 }
 
-/// The longest program, with its arguments, that goes straight to a sealed sandbox: in one packet, whatever it is wrapped in.
-const MOST_SEALED: usize = 48 << 10;
+/// Each waiting sandbox takes a dozen descriptors; many systems start with a thousand in all, and let one have more.
+fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// The most bytes that arguments can take, however they are written down: six for one in JSON.
+fn escaped_length(arguments: &[String]) -> usize {
+    arguments.iter().map(|argument| argument.len() * 6 + 16).sum()
+}
+
+/// What a payload holds beside arguments: paths, the environment, names.
+const MOST_ELSE: usize = 16 << 10;
+
+/// Whether Python would import anything of these.
+fn has_modules(inputs: &[Input]) -> bool {
+    inputs
+        .iter()
+        .any(|input| Path::new(&input.name).extension().is_some_and(|end| end == "py" || end == "so"))
+}
+
+/// Threads that end and remove what is left of runs.
+const UNDERTAKERS: usize = 2;
 
 /// Threads that make sandboxes ahead of time.
 const FILLERS: usize = 2;
@@ -310,6 +349,9 @@ impl Shared {
             {
                 self.zygotes.tend(nursery.keeper(), &self.config.supply, &self.stopping);
             }
+            if let Some(nursery) = self.current_nursery() {
+                nursery.ignore_output();
+            }
             let is_tight = pool::memory_is_tight();
             for pool in &self.pools {
                 pool.adjust(is_tight);
@@ -327,7 +369,14 @@ impl Shared {
                 self.pools.iter().filter(|pool| pool.wants_more(is_quiet)).max_by_key(|pool| pool.need());
             let made = needy.and_then(|pool| {
                 let _making = pool.note_making();
-                Some((pool, self.make(pool).ok()?))
+                match self.make(pool, Hurry::No) {
+                    Ok(ready) => Some((pool, ready)),
+                    Err(error) => {
+                        let mut last = self.last_failure.lock().unwrap_or_else(PoisonError::into_inner);
+                        *last = Some(error.to_string());
+                        None
+                    }
+                }
             });
             match made {
                 Some((pool, ready)) => pool.put(ready),
@@ -337,16 +386,16 @@ impl Shared {
     }
 
     /// A sandbox for this pool, made now.
-    fn make(&self, pool: &Pool) -> Result<Ready, RunError> {
+    fn make(&self, pool: &Pool, hurry: Hurry) -> Result<Ready, RunError> {
         let nursery = self.current_nursery().ok_or(RunError::ShuttingDown)?;
-        let by_keeper = |variant: &str| nursery.make(self, nursery.keeper(), variant, pool.seal());
+        let by_keeper = |variant: &str| nursery.make(self, nursery.keeper(), variant, pool.seal(), hurry);
         match pool.kind() {
             Kind::Exec => by_keeper(""),
             Kind::Staged => by_keeper(STAGED),
             Kind::Ahead(language) => by_keeper(language),
             Kind::Zygote { set, .. } => {
                 let zygote = self.zygotes.get(*set).ok_or(RunError::ShuttingDown)?;
-                let made = nursery.make(self, zygote.channel(), "", pool.seal());
+                let made = nursery.make(self, zygote.channel(), "", pool.seal(), hurry);
                 zygote.note(made.is_ok());
                 made
             }
@@ -357,6 +406,8 @@ impl Shared {
     fn choose(&self, request: &RunRequest<'_>, script: &str) -> Vec<&Pool> {
         let mut kinds = Vec::new();
         match request.language.warm {
+            // A module among the inputs goes before one that is loaded already.
+            Some(Warm::Zygote) if has_modules(&request.inputs) => {}
             Some(Warm::Zygote) => {
                 let imports = imported_modules(&request.source.code);
                 let sets = self.zygotes.best_for(&imports).into_iter();
@@ -371,8 +422,8 @@ impl Shared {
         kinds.push(if request.language.stage.is_some() { Kind::Staged } else { Kind::Exec });
         let is_usual = request.inputs.is_empty()
             && request.profile.limits == self.config.profile.limits
-            && request.source.code.len() + request.arguments.iter().map(String::len).sum::<usize>()
-                < MOST_SEALED;
+            && request.source.code.len() * 2 + escaped_length(&request.arguments)
+                < Assignment::MOST_PAYLOAD / 2;
         let seal = if is_usual { Seal::Ahead } else { Seal::OnAssignment };
         let pool_of = |kind: &Kind| self.pools.iter().find(|pool| pool.kind() == kind && pool.seal() == seal);
         kinds.iter().filter_map(pool_of).collect()
@@ -380,13 +431,16 @@ impl Shared {
 
     /// A sandbox for a request: one that waits, else one made on the spot, by whoever can.
     fn take(&self, request: &RunRequest<'_>, script: &str) -> Result<(Ready, &Pool), RunError> {
+        if escaped_length(&request.arguments) > Assignment::MOST_PAYLOAD - MOST_ELSE {
+            return Err(RunError::ArgumentsTooLong);
+        }
         let chosen = self.choose(request, script);
         let mut trouble = RunError::ShuttingDown;
         for pool in chosen {
             if let Some(ready) = pool.take() {
                 return Ok((ready, pool));
             }
-            match self.make(pool) {
+            match self.make(pool, Hurry::Yes) {
                 Ok(ready) => return Ok((ready, pool)),
                 Err(error) => trouble = error,
             }

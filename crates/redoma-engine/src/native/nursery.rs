@@ -6,9 +6,14 @@ use std::sync::Arc;
 
 use redoma_jail::cgroup::{Group, GroupLimits, Hierarchy};
 use redoma_jail::janitor::OwnerTag;
-use redoma_jail::nursery::{Assignment, BLUEPRINT, Blueprint, Channel, FOLDER, INBOX, Order, ProgramAhead};
-use redoma_jail::{Plan, Program, Rlimits, Sandbox, Starting, Stdio, TreeEntry, Weakening, own_inodes};
+use redoma_jail::nursery::{
+    Assignment, BLUEPRINT, Blueprint, Channel, FOLDER, Hurry, INBOX, Order, ProgramAhead,
+};
+use redoma_jail::{
+    Plan, Program, Rlimits, Sandbox, Starting, Stdio, TreeEntry, Weakening, above_stdio, own_inodes,
+};
 use redoma_model::{ByteSize, Cores, Layer, Limits, Span};
+use rustix::pipe::PipeFlags;
 
 use super::Shared;
 use super::pool::{Ready, Seal};
@@ -23,7 +28,7 @@ use crate::supervise::Pipes;
 /// The library and the script of Python zygotes, below the nursery's own folder.
 const LIBRARY: &str = ".redoma/zygote.so";
 const ZYGOTE: &str = ".redoma/zygote.py";
-/// What a Node that is started ahead of time loads first, in its sandbox's home. It removes itself.
+/// What a Node that is started ahead of time runs first, in its sandbox's home. It removes itself.
 const PREWARM: &str = ".prewarm.js";
 /// The variant of sandboxes that have this program inside.
 pub(crate) const STAGED: &str = "staged";
@@ -45,6 +50,8 @@ fn own_limits() -> Limits {
 pub(crate) struct Nursery {
     keeper: Channel,
     sandbox: Sandbox,
+    /// What its own processes print, which nobody asked for.
+    said: OwnedFd,
     _group: Option<Box<dyn Group>>,
     _identity: Identity,
     /// Locked while it is in use.
@@ -103,8 +110,11 @@ impl Nursery {
         plan.set_script(".nursery", Vec::new())?;
 
         let (keeper, theirs) = Channel::new("nursery's keeper")?;
-        let null = null()?;
-        let stdio = Stdio { stdin: theirs.as_fd(), stdout: null.as_fd(), stderr: null.as_fd() };
+        // A pipe, as programs will have one: interpreters look at what their output is when they start.
+        let (said, says) =
+            rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map_err(io::Error::from)?;
+        let says = above_stdio(says).map_err(io::Error::from)?;
+        let stdio = Stdio { stdin: theirs.as_fd(), stdout: says.as_fd(), stderr: says.as_fd() };
         let group_limits = GroupLimits::from_limits(&own_limits(), || None);
         let hierarchy = shared.host.hierarchy.as_ref().ok();
         let group =
@@ -116,6 +126,7 @@ impl Nursery {
         };
         let sandbox = Starting::begin(&plan, stdio, into)?.finish(group.as_deref())?;
         Ok(Self {
+            said,
             keeper,
             sandbox,
             _group: group,
@@ -129,6 +140,12 @@ impl Nursery {
 
     pub(crate) fn keeper(&self) -> &Channel {
         &self.keeper
+    }
+
+    /// Makes room for more of what nobody asked for.
+    pub(crate) fn ignore_output(&self) {
+        let mut buffer = [0u8; 4096];
+        while rustix::io::read(&self.said, &mut buffer).is_ok_and(|count| count > 0) {}
     }
 
     pub(crate) fn runtime(&self) -> &Runtime {
@@ -165,6 +182,7 @@ impl Nursery {
         by: &Channel,
         variant: &str,
         seal: Seal,
+        hurry: Hurry,
     ) -> Result<Ready, RunError> {
         let limits = Weakening::from_environment().limits(&shared.config.profile.limits);
         let identity = shared.identities.take()?;
@@ -178,17 +196,13 @@ impl Nursery {
             stdout: theirs.stdout.as_fd(),
             stderr: theirs.stderr.as_fd(),
         };
-        let growing = by.spawn(&Order { id: identity.id_in_nursery, variant, stdio })?;
+        let growing = by.spawn(&Order { id: identity.id_in_nursery, variant, stdio, hurry })?;
         drop(theirs);
         let assignment = self.assignment(&limits, group.is_some());
         let sealed_with = (seal == Seal::Ahead).then_some(&assignment);
         let sandbox = growing.finish(group.as_deref(), sealed_with)?;
         Ok(Ready { sandbox, pipes, group, identity, limits, nursery: Arc::clone(self) })
     }
-}
-
-fn null() -> io::Result<OwnedFd> {
-    Ok(std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?.into())
 }
 
 /// The folder with the runs' inputs. Each is its sandbox's own; the folder itself may be passed through by anybody.
@@ -209,10 +223,9 @@ fn as_zygote(program: Invocation) -> ProgramAhead {
     ProgramAhead { path: program.path, argv, env: with_weakening(env) }
 }
 
-/// Node with what makes it wait.
+/// Node with a script that waits in place of the program's.
 fn ahead(program: Invocation) -> ProgramAhead {
-    let mut argv = program.argv;
-    argv.splice(1..1, ["--require".to_owned(), format!("/home/sandbox/{PREWARM}")]);
+    let argv = vec![program.path.clone(), format!("/home/sandbox/{PREWARM}")];
     ProgramAhead { path: program.path, argv, env: program.environment }
 }
 

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::SyncSender;
 
 use redoma_jail::cgroup::{Group, GroupLimits, GroupUsage};
 use redoma_jail::janitor::OwnerTag;
@@ -37,7 +37,7 @@ pub(crate) struct WarmRun<'a> {
     /// From then on.
     remains: Option<Remains>,
     run_folder: Option<RunFolder>,
-    undertaker: Sender<Remains>,
+    undertaker: SyncSender<Remains>,
     _running: Running<'a>,
 }
 
@@ -82,7 +82,7 @@ impl<'a> WarmRun<'a> {
     pub(crate) fn assign(
         shared: &'a Shared,
         request: RunRequest<'a>,
-        undertaker: Sender<Remains>,
+        undertaker: SyncSender<Remains>,
     ) -> Result<Self, RunError> {
         let script = request.script_name()?;
         check_names(&request.inputs, &script)?;
@@ -212,8 +212,8 @@ impl Assigned for WarmRun<'_> {
 impl Drop for WarmRun<'_> {
     fn drop(&mut self) {
         if let Some(remains) = self.remains.take() {
-            // If the undertaker is gone, it is done here.
-            let _ = self.undertaker.send(remains);
+            // If there is no room, or nobody, it is done here: what comes back is dropped.
+            let _ = self.undertaker.try_send(remains);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use redoma_model::{ByteSize, Layer, Limits};
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Ids, Plan, PlanError, Program, TreeEntry};
+use crate::plan::{FiltersAhead, Ids, Plan, PlanError, Program, TreeEntry};
 use crate::seccomp::Filter;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -159,7 +159,8 @@ impl Blueprint {
         let program = Program::new::<&str>("", &[], &[])?;
         let (tree, home) = (entries(&self.tree, more_tree)?, entries(&self.home, more_home)?);
         let plan = Plan::new(ids, &limits, &self.layers, tree, home, program)?;
-        Ok(Plan { seccomp_with_leave: Some(Filter::for_code_with_leave()), ..plan })
+        let filters = FiltersAhead { with_leave: Filter::for_code_with_leave(), init: Filter::for_init() };
+        Ok(Plan { seccomp_ahead: Some(filters), ..plan })
     }
 
     pub(crate) fn zygote(&self) -> Option<&ProgramAhead> {

@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, PidfdFlags};
 
 use super::blueprint::PlanAhead;
-use super::message::{self, Answer, Request, WarmUp};
+use super::message::{self, Answer, Hurry, Request, WarmUp};
 use super::{BLUEPRINT, Blueprint, INBOX};
 use crate::enter::{self, At, Failure, Prepared};
 use crate::plan::{Ids, Program, Role};
@@ -42,7 +42,7 @@ pub struct Server {
 #[derive(Debug)]
 pub enum Served {
     /// In a new process: it is a sandbox's program now.
-    Program(Resumed),
+    Program(Resumed, Hurry),
     /// In a new process: it is another zygote, and is to import these.
     Zygote(Vec<String>),
     /// Nobody asks any more.
@@ -83,7 +83,7 @@ impl Server {
                 return Served::Closed;
             };
             let done = match request {
-                Request::Spawn { id, variant } => self.spawn(id, &variant, fds),
+                Request::Spawn { id, variant, hurry } => self.spawn(id, &variant, hurry, fds),
                 Request::Branch { imports } if self.kind == Kind::Zygote => branch(&imports, fds),
                 Request::StartZygote { imports } if self.kind == Kind::Keeper => {
                     self.start_zygote(&imports, &fds)
@@ -104,7 +104,7 @@ impl Server {
     }
 
     /// Clones this process into a sandbox's namespaces.
-    fn spawn(&mut self, id: u32, variant: &str, fds: Vec<OwnedFd>) -> Result<Done, Failure> {
+    fn spawn(&mut self, id: u32, variant: &str, hurry: Hurry, fds: Vec<OwnedFd>) -> Result<Done, Failure> {
         let [talk, input, output, errors] = <[OwnedFd; 4]>::try_from(fds).map_err(|_| Failure {
             step: Step::Stdio,
             errno: Errno::INVAL,
@@ -140,7 +140,7 @@ impl Server {
                 for fd in [talk, input, output, errors] {
                     let _ = fd.into_raw_fd();
                 }
-                Ok(Done::Became(Served::Program(resumed)))
+                Ok(Done::Became(Served::Program(resumed, hurry)))
             }
             Cloned::Parent { pid, pidfd } => {
                 write_id_maps(pid, plan.ids, Role::Code).map_err(|error| {
@@ -165,7 +165,11 @@ impl Server {
             return Ok(Done::Started(open_pid(pid)?));
         }
         let weakening = Weakening::from_environment();
-        let ready = sys::place_fd(channel.as_raw_fd(), CHANNEL)
+        // What it imports runs there: others' inputs are none of its business, whatever ids it could take on.
+        let ready = CString::new(format!("/{INBOX}"))
+            .map_err(|_| Errno::INVAL)
+            .and_then(|inbox| mounts::take_off(&inbox))
+            .and_then(|()| sys::place_fd(channel.as_raw_fd(), CHANNEL))
             .and_then(|()| sys::reset_signals())
             .and_then(|()| if weakening.has("close_fds") { Ok(()) } else { sys::close_all_on_exec() })
             .and_then(|()| credentials::keep_capabilities(credentials::for_zygotes()));

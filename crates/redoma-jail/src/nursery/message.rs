@@ -18,13 +18,21 @@ use crate::step::Step;
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
     /// Make a sandbox that is `id` in the nursery's own numbers. Descriptors: its talk, stdin, stdout, stderr.
-    Spawn { id: u32, variant: String },
+    Spawn { id: u32, variant: String, hurry: Hurry },
     /// Of the keeper: start the first zygote. Descriptor: its end of a channel.
     StartZygote { imports: Vec<String> },
     /// Of a zygote: become two, and let the other one import these too. Descriptor: its end of a channel.
     Branch { imports: Vec<String> },
     /// Of the keeper: open this folder of the inbox.
     OpenInputs { folder: String },
+}
+
+/// Whether somebody waits for a sandbox while it is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Hurry {
+    /// Then it does nothing that can be done later just as well.
+    Yes,
+    No,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

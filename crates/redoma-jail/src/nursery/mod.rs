@@ -36,7 +36,7 @@ pub use assignment::{Assignment, ExecPayload, Reader, Work};
 pub(crate) use assignment::{Received, ReceivedWork};
 pub use blueprint::{Blueprint, ProgramAhead};
 pub use inside::{Served, Server, send_warm_up};
-pub use message::{LeftOut, WarmUp};
+pub use message::{Hurry, LeftOut, WarmUp};
 pub use outside::{Channel, ChannelError, Growing, Order, WaitingSandbox};
 
 /// Where a nursery keeps its own things, relative to its root.

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, Signal};
 
-use super::message::{self, Answer, Request, WarmUp};
+use super::message::{self, Answer, Hurry, Request, WarmUp};
 use super::{Assignment, Work};
 use crate::cgroup::{Entry, Group};
 use crate::seccomp::Leave;
@@ -30,7 +30,9 @@ pub enum ChannelError {
 #[derive(Debug)]
 pub struct Channel {
     who: String,
-    line: Mutex<OwnedFd>,
+    /// Gone for good after the first request that was not answered in time: its answer may still come, and must never be
+    /// taken for another's.
+    line: Mutex<Option<OwnedFd>>,
 }
 
 /// What a sandbox is to be made with.
@@ -41,10 +43,13 @@ pub struct Order<'a> {
     /// What it has beyond others, by its name in the blueprint; the plain one's is empty.
     pub variant: &'a str,
     pub stdio: Stdio<BorrowedFd<'a>>,
+    pub hurry: Hurry,
 }
 
 /// How long a request may take: it is a clone, or a fork. Anything longer is not coming.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// How long a sandbox may take from one step of its making to the next.
+const GROWING: Duration = Duration::from_secs(10);
 
 impl Channel {
     /// Both ends; the second is for the process that serves it.
@@ -52,7 +57,7 @@ impl Channel {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .map_err(|errno| ChannelError::Refused(JailError::Talk(errno)))?;
-        Ok((Self { who: who.to_owned(), line: Mutex::new(ours) }, theirs))
+        Ok((Self { who: who.to_owned(), line: Mutex::new(Some(ours)) }, theirs))
     }
 
     fn lost(&self, what: impl Into<String>) -> ChannelError {
@@ -61,29 +66,45 @@ impl Channel {
 
     /// Asks, and waits for the answer. With it comes a descriptor.
     fn ask(&self, request: &Request, fds: &[BorrowedFd<'_>]) -> Result<OwnedFd, ChannelError> {
-        let line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        let answer = match slot.as_ref() {
+            None => return Err(self.lost("has been given up")),
+            Some(line) => self.ask_on(line, request, fds),
+        };
+        match answer {
+            Ok((Answer::Started | Answer::Opened, fds)) => {
+                fds.into_iter().next().ok_or_else(|| self.lost("sent nothing along"))
+            }
+            Ok((Answer::Failed { step, errno, entry }, _)) => {
+                let failure = Answer::failure(step, errno, entry);
+                let detail = format!("errno {errno}");
+                Err(JailError::Step { step: failure.step, errno: failure.errno, detail }.into())
+            }
+            Err(error) => {
+                *slot = None;
+                Err(error)
+            }
+        }
+    }
+
+    fn ask_on(
+        &self,
+        line: &OwnedFd,
+        request: &Request,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(Answer, Vec<OwnedFd>), ChannelError> {
         let lost = |errno: Errno| self.lost(format!("can't be asked: {errno}"));
         message::send(line.as_fd(), request, fds).map_err(lost)?;
         if !is_readable(line.as_fd(), PATIENCE) {
             return Err(self.lost("does not answer"));
         }
-        match message::receive::<Answer>(&*line).map_err(lost)? {
-            None => Err(self.lost("has ended")),
-            Some((Answer::Started | Answer::Opened, fds)) => {
-                fds.into_iter().next().ok_or_else(|| self.lost("sent nothing along"))
-            }
-            Some((Answer::Failed { step, errno, entry }, _)) => {
-                let failure = Answer::failure(step, errno, entry);
-                let detail = format!("errno {errno}");
-                Err(JailError::Step { step: failure.step, errno: failure.errno, detail }.into())
-            }
-        }
+        message::receive::<Answer>(line).map_err(lost)?.ok_or_else(|| self.lost("has ended"))
     }
 
     /// Whether the other end still has somebody at it.
     pub fn is_open(&self) -> bool {
-        let line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        !is_readable(line.as_fd(), Duration::ZERO)
+        let slot = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        slot.as_ref().is_some_and(|line| !is_readable(line.as_fd(), Duration::ZERO))
     }
 
     /// Begins a sandbox.
@@ -91,7 +112,7 @@ impl Channel {
         let (talk, inner) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .map_err(JailError::Talk)?;
-        let request = Request::Spawn { id: order.id, variant: order.variant.to_owned() };
+        let request = Request::Spawn { id: order.id, variant: order.variant.to_owned(), hurry: order.hurry };
         let Stdio { stdin, stdout, stderr } = order.stdio;
         let pidfd = self.ask(&request, &[inner.as_fd(), stdin, stdout, stderr])?;
         Ok(Growing { pidfd: Some(pidfd), talk })
@@ -115,11 +136,12 @@ impl Channel {
 
     /// Of a new zygote: waits until it has imported what it should.
     pub fn warm_up(&self, patience: Duration) -> Result<WarmUp, ChannelError> {
-        let line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(line) = slot.as_ref() else { return Err(self.lost("has been given up")) };
         if !is_readable(line.as_fd(), patience) {
             return Err(self.lost(format!("was not ready after {} s", patience.as_secs())));
         }
-        match message::receive::<WarmUp>(&*line) {
+        match message::receive::<WarmUp>(line) {
             Ok(Some((warm_up, _))) => Ok(warm_up),
             Ok(None) => Err(self.lost("ended while it imported")),
             Err(errno) => Err(self.lost(format!("can't be heard: {errno}"))),
@@ -177,6 +199,10 @@ impl Growing {
         let mut line = None;
         let mut listener = None;
         loop {
+            // What was preloaded runs in the copy already, before any code does: it may hang.
+            if !is_readable(self.talk.as_fd(), GROWING) {
+                return Err(JailError::Talk(Errno::TIMEDOUT));
+            }
             let (report, fds) = receive(&self.talk).map_err(JailError::Talk)?.ok_or(JailError::EndedEarly)?;
             let mut fds = fds.into_iter();
             match report {

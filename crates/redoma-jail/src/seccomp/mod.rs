@@ -24,6 +24,12 @@ impl Filter {
         Self(bpf::assemble(&rules()))
     }
 
+    /// The filter for the init of a sandbox that waited, which does little. (One that is made on the spot shares the
+    /// program's, installed once for both.)
+    pub fn for_init() -> Self {
+        Self(bpf::assemble(&rules::rules_for_init()))
+    }
+
     /// The same for a process that [takes its leave](Leave).
     pub fn for_code_with_leave() -> Self {
         Self(bpf::assemble(&rules::rules_with_leave()))

@@ -351,6 +351,17 @@ pub fn rules_with_leave() -> Vec<Rule> {
     rules
 }
 
+/// What the init of a sandbox that waited still does once it has given up its rights: hear, tell, wait, free memory, leave.
+const INIT: &[Named] = calls!(
+    SYS_recvmsg SYS_recvfrom SYS_sendmsg SYS_sendto SYS_wait4 SYS_close SYS_exit SYS_exit_group
+    SYS_brk SYS_munmap SYS_madvise SYS_rt_sigreturn SYS_restart_syscall
+);
+
+/// The rules for such an init.
+pub fn rules_for_init() -> Vec<Rule> {
+    INIT.iter().map(|&(name, number)| rule(name, number, &[], None)).collect()
+}
+
 /// All rules, in no particular order.
 pub fn rules() -> Vec<Rule> {
     let mut rules = Vec::with_capacity(400);

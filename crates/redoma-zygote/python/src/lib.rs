@@ -6,7 +6,7 @@
 use std::ffi::c_int;
 use std::sync::Mutex;
 
-use redoma_jail::nursery::{Resumed, Served, Server, send_warm_up};
+use redoma_jail::nursery::{Hurry, Resumed, Served, Server, send_warm_up};
 
 static SERVER: Mutex<Option<Server>> = Mutex::new(None);
 
@@ -17,6 +17,8 @@ static RESUMED: Mutex<Option<Resumed>> = Mutex::new(None);
 const CLOSED: c_int = 0;
 /// This is a new process: a sandbox's program, behind all walls.
 const PROGRAM: c_int = 1;
+/// The same, and somebody waits for it.
+const HURRIED_PROGRAM: c_int = 3;
 /// This is a new process: another zygote. The buffer holds the modules that it is to import, a line each.
 const ZYGOTE: c_int = 2;
 
@@ -49,10 +51,13 @@ pub unsafe extern "C" fn redoma_serve(buffer: *mut u8, capacity: usize, length: 
     let Ok(mut slot) = SERVER.lock() else { return CLOSED };
     let Some(server) = slot.as_mut() else { return CLOSED };
     match server.serve() {
-        Served::Program(program) => {
+        Served::Program(program, hurry) => {
             let Ok(mut slot) = RESUMED.lock() else { return CLOSED };
             *slot = Some(program);
-            PROGRAM
+            match hurry {
+                Hurry::Yes => HURRIED_PROGRAM,
+                Hurry::No => PROGRAM,
+            }
         }
         Served::Zygote(imports) => {
             // SAFETY: the caller's promise.

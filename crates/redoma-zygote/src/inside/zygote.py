@@ -15,10 +15,12 @@ import io
 import itertools
 import json
 import os
+import select
 import signal
 import sys
 import threading
 import types
+from io import IOBase
 
 # What nearly every program needs of the standard library. Little: each page of it is copied and dropped again with every
 # sandbox. Sets with more of it are in the profile.
@@ -27,7 +29,7 @@ base64 bisect collections contextlib copy csv datetime enum functools heapq iter
 struct sys textwrap time traceback types warnings
 """.split()
 
-CLOSED, PROGRAM, ZYGOTE = 0, 1, 2
+CLOSED, PROGRAM, ZYGOTE, HURRIED_PROGRAM = 0, 1, 2, 3
 INTERRUPTED = -2
 MOST_BYTES = 160 << 10
 WORKSPACE = "/mnt/data"
@@ -73,21 +75,34 @@ def open_files():
     return {number for number in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{number}")}
 
 
+def shared_memory():
+    """Whether anything is mapped that copies would write to together."""
+    with open("/proc/self/smaps") as file:
+        flags = [line.split()[1:] for line in file if line.startswith("VmFlags:")]
+    return any("sh" in flag and "mw" in flag for flag in flags)
+
+
 def survives_fork():
-    """Whether a copy of this process can do something and leave."""
+    """Whether a copy of this process can do something and say so. (Not by its exit code: a zygote's children leave none.)"""
+    reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             gc.collect(0)
-            os._exit(0)
+            os.write(writer, b"alive")
         finally:
-            os._exit(1)
-    # This process does not wait for its children, so that the kernel keeps no status; it tells when they are gone.
+            os._exit(0)
+    os.close(writer)
+    ready, _, _ = select.select([reader], [], [], 10)
+    said = os.read(reader, 5) if ready else b""
+    os.close(reader)
     try:
-        _, status = os.waitpid(child, 0)
-    except ChildProcessError:
-        return True
-    return status == 0
+        if said != b"alive":
+            os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    except (ChildProcessError, ProcessLookupError):
+        pass
+    return said == b"alive"
 
 
 def warm_up(modules):
@@ -105,6 +120,8 @@ def warm_up(modules):
             reason, spoiled = "it starts threads when it is imported", True
         elif open_files() - before:
             reason, spoiled = "it keeps files open that it opens when it is imported", True
+        elif shared_memory():
+            reason, spoiled = "it maps memory that all copies would share", True
         elif reason is None and not survives_fork():
             reason, spoiled = "a copy of the process does not work any more", True
         if reason is None:
@@ -123,6 +140,8 @@ class Line:
         self.library = ctypes.PyDLL("/.redoma/zygote.so")
         self.buffer = ctypes.create_string_buffer(MOST_BYTES)
         self.length = ctypes.c_size_t()
+        # Looked up while nobody has changed anything that looking up needs.
+        self.leave = self.library.redoma_leave
         if self.library.redoma_begin() != 0:
             sys.exit("the nursery's blueprint can't be read")
 
@@ -150,8 +169,25 @@ class Line:
         return self.message().split("\0")
 
 
+def tidy_heap():
+    """Joins free pieces of memory now. The C library does it on the next large `free`, all over the heap: in each copy, with
+    a page of its own for each piece."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def stir_openssl():
+    """Adds to what OpenSSL's random numbers come from: in a zygote so that all that this loads is loaded, and in each copy so
+    that no two have the same."""
+    ssl = sys.modules.get("_ssl")
+    if ssl is not None:
+        ssl.RAND_add(os.urandom(32), 32.0)
+        ssl.RAND_bytes(16)
+
+
 def be_zygote(line, modules):
-    """A zygote's life. Comes back in a sandbox's program."""
+    """A zygote's life. Comes back in a sandbox's program: whether there is time."""
     while True:
         report = warm_up(modules)
         line.say(report)
@@ -160,9 +196,11 @@ def be_zygote(line, modules):
         # What is here now stays: the collector need not look at it again, nor copies have pages of their own for it.
         gc.collect()
         gc.freeze()
+        stir_openssl()
+        tidy_heap()
         became, message = line.serve()
-        if became == PROGRAM:
-            return
+        if became != ZYGOTE:
+            return became == PROGRAM
         modules = message.splitlines()
 
 
@@ -171,9 +209,7 @@ def reseed():
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
-    ssl = sys.modules.get("_ssl")
-    if ssl is not None:
-        ssl.RAND_add(os.urandom(32), 32.0)
+    stir_openssl()
     tempfile = sys.modules.get("tempfile")
     if tempfile is not None:
         tempfile._name_sequence = None
@@ -226,49 +262,61 @@ def exit_code(error):
     if code is None:
         return 0
     if isinstance(code, int):
-        return code & 0xFF
+        return code & 0xFF if -(1 << 63) <= code < 1 << 63 else 255
     flush(sys.stdout)
-    print(code, file=sys.stderr)
+    if sys.stderr is not None:
+        print(code, file=sys.stderr)
     return 1
 
 
-def finish(count):
-    """What an interpreter does at its end for what the script made; what the zygote made is not worth taking apart."""
+def finish(main, count):
+    """What an interpreter does at its end for what the script made; what the zygote made is not worth taking apart. Nothing
+    that the script did to itself may show here."""
     for step in (threading._shutdown, atexit._run_exitfuncs):
         try:
             step()
         except BaseException:
             sys.__excepthook__(*sys.exc_info())
-    clean(count)
+    clean(main.__dict__, count)
     for stream in (sys.stdout, sys.stderr):
         flush(stream)
 
 
-def clean(count):
+def clean(names, count):
     """Objects go as the last name for them goes: files are written out, and `__del__` is called. First those of the script,
     while everything that they may need is still there, then those of its own modules. `count` modules were there before
     the script."""
-    main = sys.modules["__main__"].__dict__
-    for name in [name for name in main if not name.startswith("__")]:
-        main[name] = None
-    main.clear()
-    # The newest are last. Each name that is looked at is a page that has to be copied, so the others are not.
-    for name in list(itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - count))):
+    try:
+        for name in list(names):
+            if not (type(name) is str and name.startswith("__")):
+                names[name] = None
+        names.clear()
+        # The newest are last. Each name that is looked at is a page that has to be copied, so the others are not.
+        for name in list(itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - count))):
+            forget_own_module(name)
+        gc.collect()
+        for thing in gc.get_objects():
+            # By its real type: asking the object itself could run anything.
+            if issubclass(type(thing), IOBase):
+                flush(thing)
+    except BaseException:
+        pass
+
+
+def forget_own_module(name):
+    try:
         path = getattr(sys.modules[name], "__file__", None)
-        if isinstance(path, str) and path.startswith(WORKSPACE):
+        if type(path) is str and path.startswith(WORKSPACE):
             del sys.modules[name]
-    path = None
-    gc.collect()
-    for thing in gc.get_objects():
-        if isinstance(thing, io.IOBase):
-            flush(thing)
+    except BaseException:
+        pass
 
 
 def flush(stream):
     try:
         if stream is not None and not stream.closed:
             stream.flush()
-    except Exception:
+    except BaseException:
         pass
 
 
@@ -293,7 +341,7 @@ def rehearse():
     main.OUT = io.StringIO()
     read("/etc/passwd")
     exec(compile(REHEARSAL, path, "exec", dont_inherit=True), main.__dict__)
-    clean(len(sys.modules))
+    clean(main.__dict__, len(sys.modules))
     flush(sys.stdout)
 
 
@@ -304,17 +352,18 @@ def main():
             importlib.import_module(module)
         except ImportError:
             pass
-    be_zygote(line, sys.argv[1:])
+    has_time = be_zygote(line, sys.argv[1:])
     reseed()
-    rehearse()
+    if has_time:
+        rehearse()
     script, path = become(*line.wait())
     count = len(sys.modules)
     code = run(script, path)
-    finish(count)
+    finish(script, count)
     if code == INTERRUPTED:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
-    line.library.redoma_leave(code)
+    line.leave(code)
 
 
 main()
