@@ -90,12 +90,6 @@ fn pids() -> Vec<u32> {
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// A process's parent.
-pub fn parent_of(pid: u32) -> Option<u32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
-}
-
 /// Run folders of this supervisor's below a data folder.
 pub fn run_folders_of(data_dir: &Path, supervisor: u32) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(data_dir.join("run")) else { return Vec::new() };

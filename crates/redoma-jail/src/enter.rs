@@ -171,7 +171,9 @@ fn enter(prepared: &Prepared<'_>) -> Result<init::Started, Failure> {
         }
         Role::Nursery => {
             // The other limits are its sandboxes' own: what is lowered here could not be raised there.
-            credentials::dump_no_core(None).at(Step::Rlimits)?;
+            if !plan.weakening.has("rlimits") {
+                credentials::dump_no_core(None).at(Step::Rlimits)?;
+            }
             if !plan.weakening.has("capabilities") {
                 credentials::gain_no_privileges().at(Step::Capabilities)?;
             }

@@ -6,8 +6,11 @@ const Module = require('module');
 // Nobody needs this file again: what the script finds in its home is its own.
 fs.unlinkSync(__filename);
 delete require.cache[__filename];
-// What nearly every script uses, and Node makes on first use.
-void [process.stdout, process.stderr];
+// What nearly every script uses, and Node makes on first use. That leaves the pipes non-blocking, which a script that
+// writes to them by number does not expect.
+for (const stream of [process.stdout, process.stderr]) {
+  stream._handle?.setBlocking?.(true);
+}
 for (const name of ['path', 'url', 'util', 'os', 'events', 'stream', 'buffer', 'assert', 'crypto', 'fs/promises']) {
   require(name);
 }
