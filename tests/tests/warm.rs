@@ -315,6 +315,36 @@ fn a_zygote_is_replaced_after_so_many_sandboxes() {
 }
 
 #[test]
+fn a_runtime_that_is_replaced_is_noticed() {
+    // As `redoma setup` replaces one: a new folder takes the old one's name.
+    let folder = tempfile::Builder::new().prefix("redoma-data-").tempdir_in("/var/tmp").unwrap();
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let (base, real) = (folder.path().join("runtimes/base"), data_dir().join("runtimes/base"));
+    let make = || {
+        std::fs::create_dir_all(&base).unwrap();
+        std::fs::copy(real.join("manifest.toml"), base.join("manifest.toml")).unwrap();
+        for part in ["etc", "python"] {
+            std::os::unix::fs::symlink(real.join(part), base.join(part)).unwrap();
+        }
+    };
+    make();
+    let mode = Mode::available()[0];
+    if mode == Mode::Rootless && rustix::process::geteuid().is_root() {
+        let uid = redoma_tests::test_uid();
+        std::os::unix::fs::chown(folder.path(), Some(uid), Some(uid)).unwrap();
+    }
+    let mut engine = Engine::start_with(mode, |command| command.env("REDOMA_DATA_DIR", folder.path()));
+    let first = zygotes(&mut engine);
+    std::fs::rename(&base, folder.path().join("old")).unwrap();
+    make();
+    eventually("every zygote is a new one", || {
+        let now = zygotes(&mut engine);
+        now.len() >= 3 && now.iter().all(|zygote| !first.contains(zygote))
+    });
+    eventually("programs run in it", || engine.run("py", "print(1)")["stdout"] == "1\n");
+}
+
+#[test]
 fn many_at_once_all_succeed() {
     for mode in Mode::available() {
         let mut engine = Engine::start(mode);
