@@ -104,8 +104,8 @@ pub struct RunArguments {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Runs small programs through the engine, each in a fresh sandbox, beside the same programs without any
-isolation, and shows how long they take.")]
+Runs small programs through the engine, each in a fresh sandbox, beside the same programs without
+any isolation, and shows how long they take.")]
 pub struct BenchArguments {
     /// How often each program is run
     #[arg(long, default_value_t = 50, value_name = "COUNT")]
