@@ -345,6 +345,25 @@ fn a_runtime_that_is_replaced_is_noticed() {
 }
 
 #[test]
+fn arguments_reach_a_waiting_sandbox_or_are_refused_clearly() {
+    let code = "import sys; print(len(sys.argv[1]))";
+    for mode in Mode::available() {
+        for (length, expected) in [(20_000, (0, "20000\n")), (60_000, (125, ""))] {
+            // Each of these takes six bytes in JSON.
+            let argument = "\x01".repeat(length);
+            let mut command = redoma(mode, ["run", "--warm", "-c", code, "--"]);
+            let (code, stdout, stderr) = redoma_tests::text_of(command.arg(argument));
+            assert_eq!((code, stdout.as_str()), expected, "{length}: {stderr}");
+            assert!(code == 0 || stderr.contains("pass them in a file"), "{stderr}");
+        }
+        let script = "console.log(process.argv[2].length)";
+        let mut command = redoma(mode, ["run", "--warm", "--lang", "js", "-c", script, "--"]);
+        let (code, stdout, stderr) = redoma_tests::text_of(command.arg("\x01".repeat(20_000)));
+        assert_eq!((code, stdout.as_str()), (0, "20000\n"), "{stderr}");
+    }
+}
+
+#[test]
 fn many_at_once_all_succeed() {
     for mode in Mode::available() {
         let mut engine = Engine::start(mode);
