@@ -16,7 +16,7 @@ pub trait Backend: Debug + Send + Sync {
     fn prepare(&self) -> Result<(), RunError>;
 
     /// A sandbox for this request and for nothing else, with everything in it. The program does not run yet.
-    fn assign<'a>(&'a self, request: RunRequest<'a>) -> Result<Box<dyn Assigned + 'a>, RunError>;
+    fn assign<'a, 'r: 'a>(&'a self, request: RunRequest<'r>) -> Result<Box<dyn Assigned + 'a>, RunError>;
 
     /// What is waiting, and who provides it.
     fn status(&self) -> Status;

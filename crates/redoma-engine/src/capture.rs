@@ -61,9 +61,9 @@ impl Capture {
         self.total > (self.head_cap + self.tail_cap) as u64
     }
 
-    /// Whether so much came that nobody can want the rest.
-    pub(crate) fn is_flood(&self) -> bool {
-        self.total > (self.head_cap + self.tail_cap) as u64 * FLOOD_FACTOR
+    /// Whether so much came that nobody can want the rest, with so many bytes that were not for here.
+    pub(crate) fn is_flood(&self, others: u64) -> bool {
+        self.total + others > (self.head_cap + self.tail_cap) as u64 * FLOOD_FACTOR
     }
 
     /// What comes behind the head: the line that names the gap, if there is one, and the tail.
@@ -141,8 +141,8 @@ mod tests {
     fn a_flood_is_told_from_long_output() {
         let mut capture = Capture::new(16, 8);
         capture.push(&[b'x'; 16 * 64]);
-        assert!(capture.is_truncated() && !capture.is_flood());
+        assert!(capture.is_truncated() && !capture.is_flood(0) && capture.is_flood(1));
         capture.push(b"x");
-        assert!(capture.is_flood());
+        assert!(capture.is_flood(0));
     }
 }

@@ -35,6 +35,9 @@ pub fn run(
     observer: &mut dyn Observer,
 ) -> Result<RunReport, RunError> {
     let Place { host, data_dir, waived } = place;
+    if request.tools.is_some() {
+        return Err(RunError::ToolsWithoutEngine);
+    }
     debug_assert!(redoma_jail::is_single_threaded(), "a clone would lose the other threads' locks");
     let (mut layers, missing) = host.layers_or_refuse(waived)?;
     let weakening = Weakening::from_environment();
@@ -104,6 +107,7 @@ pub fn run(
         pipes,
         stdin: std::mem::take(&mut request.stdin),
         tail: if request.live { half.min(4096) } else { half },
+        aside: None,
     }
     .watch()?;
 
@@ -128,8 +132,8 @@ pub fn run(
         host_uid: ids.host_uid,
     };
     let report = report(&request.language.id, &request.profile, watched, isolation, observer);
-    let script = (script.as_str(), request.source.code.as_slice());
-    add_files(report, sandbox.workspace(), script, &request, limits)
+    let code = std::mem::take(&mut request.source.code);
+    add_files(report, sandbox.workspace(), (&script, &code), &mut request, limits)
 }
 
 /// A sandbox on its way, and what goes with it.

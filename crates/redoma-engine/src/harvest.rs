@@ -6,14 +6,16 @@
 
 use std::ffi::{CStr, OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use redoma_model::{HarvestedFile, SkippedFile};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
+
+use crate::outlet::{Outlet, Put};
 
 /// Folders deeper than this are left; no honest program nests so far.
 const MAX_DEPTH: usize = 64;
@@ -26,8 +28,8 @@ const OURS: [&CStr; 2] = [c".redoma-main.mjs", c".redoma-main.cjs"];
 
 #[derive(Debug, thiserror::Error)]
 pub enum HarvestError {
-    #[error("could not write {}: {source}; what was not written is lost", path.display())]
-    Write { path: PathBuf, source: io::Error },
+    #[error("could not keep {}: {source}; what was not kept is lost", path.display())]
+    Keep { path: PathBuf, source: io::Error },
     #[error("could not read the workspace: {0}")]
     Read(Errno),
 }
@@ -40,22 +42,14 @@ pub(crate) struct Harvest {
     pub(crate) unlisted: u64,
 }
 
-/// Where harvested files go.
-#[derive(Debug)]
-struct Out {
-    path: PathBuf,
-    folder: OwnedFd,
-}
-
-/// Lists what is in the workspace and, if `out` is given, copies it there. `script` is the program's own source: not a
+/// Lists what is in the workspace and, if `out` is given, hands it there. `script` is the program's own source: not a
 /// result unless the code changed it. `budget` bounds the bytes.
 pub(crate) fn harvest(
     workspace: BorrowedFd<'_>,
     script: (&str, &[u8]),
     budget: u64,
-    out: Option<&Path>,
+    out: Option<&mut (dyn Outlet + '_)>,
 ) -> Result<Harvest, HarvestError> {
-    let out = out.map(open_out).transpose()?;
     let mut walk = Walk { script, budget, names: MAX_NAMES, count: 0, out, result: Harvest::default() };
     let top = rustix::io::fcntl_dupfd_cloexec(workspace, 3).map_err(HarvestError::Read)?;
     walk.folder(&top, Path::new(""), 0)?;
@@ -63,26 +57,18 @@ pub(crate) fn harvest(
     Ok(walk.result)
 }
 
-fn open_out(path: &Path) -> Result<Out, HarvestError> {
-    let failed = |source| HarvestError::Write { path: path.to_owned(), source };
-    std::fs::create_dir_all(path).map_err(failed)?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let folder = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
-    Ok(Out { path: path.to_owned(), folder })
-}
-
-struct Walk<'a> {
+struct Walk<'a, 'o> {
     script: (&'a str, &'a [u8]),
     budget: u64,
     /// Bytes of names that may still be listed.
     names: usize,
     /// Files handed out.
     count: usize,
-    out: Option<Out>,
+    out: Option<&'a mut (dyn Outlet + 'o)>,
     result: Harvest,
 }
 
-impl Walk<'_> {
+impl Walk<'_, '_> {
     fn skip(&mut self, path: &Path, reason: impl Into<String>) {
         if let Some(name) = self.listed(path) {
             self.result.skipped.push(SkippedFile { name, reason: reason.into() });
@@ -144,10 +130,10 @@ impl Walk<'_> {
     }
 
     /// What a careless harvest would do; only in the attack suite's own build.
-    fn follow(&self, folder: &OwnedFd, name: &OsStr, path: &Path) {
+    fn follow(&mut self, folder: &OwnedFd, name: &OsStr, path: &Path) {
         let file = rustix::fs::openat(folder, name, OFlags::RDONLY, Mode::empty());
-        if let (Ok(file), Some(out)) = (file, &self.out) {
-            let _ = out.write(path, File::from(file), 1 << 20);
+        if let (Ok(file), Some(out)) = (file, &mut self.out) {
+            let _ = out.put(path, File::from(file), 1 << 20);
         }
     }
 
@@ -176,16 +162,15 @@ impl Walk<'_> {
             return Ok(());
         }
         self.budget -= size;
-        if let Some(out) = &self.out {
-            match out.write(path, file, size) {
-                Ok(()) => {}
-                Err(error) if is_about_this_name(&error) => {
-                    self.skip(path, format!("could not be written to {}: {error}", out.path.display()));
+        if let Some(out) = &mut self.out {
+            match out.put(path, file, size) {
+                Ok(Put::Kept) => {}
+                Ok(Put::Unchanged) => return Ok(()),
+                Ok(Put::Skipped(reason)) => {
+                    self.skip(path, reason);
                     return Ok(());
                 }
-                Err(source) => {
-                    return Err(HarvestError::Write { path: out.path.join(path), source });
-                }
+                Err(source) => return Err(HarvestError::Keep { path: path.to_owned(), source }),
             }
         }
         self.count += 1;
@@ -208,25 +193,9 @@ fn list(folder: &OwnedFd) -> Result<Vec<OsString>, Errno> {
     Ok(names)
 }
 
-/// A failure to write that concerns one name (too long for this file system, a folder is in the way, …), not the whole.
-fn is_about_this_name(error: &io::Error) -> bool {
-    matches!(
-        Errno::from_io_error(error),
-        Some(
-            Errno::NAMETOOLONG
-                | Errno::ISDIR
-                | Errno::NOTDIR
-                | Errno::INVAL
-                | Errno::ILSEQ
-                | Errno::LOOP
-                | Errno::XDEV
-        )
-    )
-}
-
 /// Opens a name in a folder without following anything. A file that its owner made unreadable is made readable first,
 /// which a supervisor that is not root can do because the file is its own uid's.
-fn open_beneath(folder: &OwnedFd, name: &OsStr, extra: OFlags) -> Result<OwnedFd, Errno> {
+pub(crate) fn open_beneath(folder: &OwnedFd, name: &OsStr, extra: OFlags) -> Result<OwnedFd, Errno> {
     let flags =
         OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC | extra;
     let resolve = ResolveFlags::BENEATH
@@ -253,48 +222,4 @@ fn holds_exactly(file: &File, content: &[u8]) -> bool {
             _ => return false,
         }
     }
-}
-
-impl Out {
-    /// Writes one file under its path, whole or not at all. Existing files of that name are replaced; links are not
-    /// followed, so nothing outside of the folder can be hit.
-    fn write(&self, path: &Path, file: File, size: u64) -> io::Result<()> {
-        let mut folder = rustix::io::fcntl_dupfd_cloexec(self.folder.as_fd(), 3)?;
-        let names: Vec<_> = path.components().map(|part| part.as_os_str().to_owned()).collect();
-        let Some((name, parents)) = names.split_last() else { return Err(Errno::INVAL.into()) };
-        for parent in parents {
-            match rustix::fs::mkdirat(&folder, parent, Mode::from_raw_mode(0o755)) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-            folder = open_existing(&folder, parent)?;
-        }
-        let temporary = format!(".redoma-{:016x}.part", random()?);
-        let result = copy_into(&folder, &temporary, file, size)
-            .and_then(|()| Ok(rustix::fs::renameat(&folder, &temporary, &folder, name)?));
-        if result.is_err() {
-            let _ = rustix::fs::unlinkat(&folder, &temporary, AtFlags::empty());
-        }
-        result
-    }
-}
-
-fn open_existing(folder: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(folder, name, flags, Mode::empty())?)
-}
-
-/// So that nobody who may write to the folder too can have put something in the way.
-fn random() -> io::Result<u64> {
-    let mut bytes = [0u8; 8];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    Ok(u64::from_ne_bytes(bytes))
-}
-
-/// Never executable: what hostile code wrote is data, also if it is named like a hook or a script.
-fn copy_into(folder: &OwnedFd, name: &str, file: File, size: u64) -> io::Result<()> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut target = File::from(rustix::fs::openat(folder, name, flags, Mode::from_raw_mode(0o644))?);
-    io::copy(&mut file.take(size), &mut target)?;
-    target.flush()
 }

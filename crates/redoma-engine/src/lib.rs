@@ -16,15 +16,26 @@
 //! | `base64.rs` | bytes as text |
 //! | `imports.rs` | which modules a Python program names |
 //! | `supervise.rs` | watching it: output, input, deadlines, limits |
+//! | `wall_clock.rs` | the clock of a run, which can stand still |
+//! | `frames.rs` | telling output from what a program says beside it |
+//! | `aside.rs` | hearing that, and saying something back |
+//! | `tools.rs` | functions that a program calls and somebody outside answers |
+//! | `bash_tools.rs` | such functions in bash |
 //! | `outcome.rs` | from what was seen to a report |
 //! | `capture.rs` | keeping the head and the tail of an output stream |
 //! | `harvest.rs` | the files that come out |
+//! | `outlet.rs` | where they go |
+//! | `deleted.rs` | the files that went in and are gone |
 
+mod aside;
 pub mod backend;
 pub mod base64;
+mod bash_tools;
 mod capture;
 mod cold;
+mod deleted;
 mod engine;
+mod frames;
 mod harvest;
 pub mod host;
 mod identity;
@@ -32,11 +43,14 @@ mod imports;
 pub mod language;
 mod native;
 mod outcome;
+mod outlet;
 mod program;
 mod request;
 pub mod runtime;
 mod staging;
 mod supervise;
+mod tools;
+mod wall_clock;
 
 pub use backend::{Assigned, Backend};
 pub use capture::Stream;
@@ -45,7 +59,9 @@ pub use engine::{Concurrency, Engine};
 pub use host::{Host, Refused};
 pub use language::{Language, Languages, UnknownLanguage};
 pub use native::{InsideFiles, Native, NativeConfig, Supply};
+pub use outlet::{FolderOutlet, Outlet, Put};
 pub use request::{RunError, RunRequest, Source};
 pub use runtime::{Manifest, Runtime, RuntimeError};
 pub use staging::{Input, StagingError};
 pub use supervise::{Cancel, Observer, Stdin};
+pub use tools::{AnswerError, Answers, ToolAnswer, ToolCall, ToolFunction, Tools};

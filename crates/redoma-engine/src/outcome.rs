@@ -8,7 +8,8 @@ use redoma_jail::cgroup::GroupUsage;
 use redoma_model::{Ending, IsolationReport, LimitName, Limits, Profile, RunReport, Usage, UsedOf};
 
 use crate::capture::Stream;
-use crate::harvest::harvest;
+use crate::deleted::deleted;
+use crate::harvest::{HarvestError, harvest};
 use crate::request::{RunError, RunRequest};
 use crate::supervise::{Observer, Stop, Watched};
 
@@ -32,7 +33,7 @@ pub(crate) fn report(
     // Of a run that the caller ended, the signal that the caller sent is the one to tell.
     let signal = match watched.stop {
         Some(Stop::Signal(sent)) => Some(sent),
-        Some(Stop::Cancelled) => None,
+        Some(Stop::Cancelled | Stop::ToolWait | Stop::TooManyCalls) => None,
         _ => signal,
     };
     let of = |used: u64, limit: u64| UsedOf { used, limit };
@@ -75,6 +76,10 @@ pub(crate) fn report(
         files: Vec::new(),
         skipped_files: Vec::new(),
         unlisted_files: 0,
+        deleted_files: Vec::new(),
+        value: watched.value,
+        tool_wait_exceeded: watched.stop == Some(Stop::ToolWait),
+        too_many_tool_calls: watched.stop == Some(Stop::TooManyCalls),
         isolation,
     }
 }
@@ -84,14 +89,20 @@ pub(crate) fn add_files(
     mut report: RunReport,
     workspace: BorrowedFd<'_>,
     script: (&str, &[u8]),
-    request: &RunRequest<'_>,
+    request: &mut RunRequest<'_>,
     limits: &Limits,
 ) -> Result<RunReport, RunError> {
     if !request.wants_files() {
         return Ok(report);
     }
-    match harvest(workspace, script, limits.disk.0, request.out.as_deref()) {
-        Ok(harvest) => {
+    let out = request.out.as_deref_mut();
+    // The inputs before the harvest, which gives rights back to folders as it goes.
+    let found = deleted(workspace, &request.inputs)
+        .map_err(HarvestError::Read)
+        .and_then(|deleted| Ok((deleted, harvest(workspace, script, limits.disk.0, out)?)));
+    match found {
+        Ok((deleted, harvest)) => {
+            report.deleted_files = deleted;
             report.files = harvest.files;
             report.skipped_files = harvest.skipped;
             report.unlisted_files = harvest.unlisted;
@@ -104,7 +115,9 @@ pub(crate) fn add_files(
 fn ending(watched: &Watched, used: GroupUsage, limits: &Limits) -> (Ending, Option<LimitName>) {
     match (watched.stop, watched.event) {
         (Some(Stop::Limit(limit)), _) => (Ending::Limit, Some(limit)),
-        (Some(Stop::Signal(_) | Stop::Cancelled), _) => (Ending::Cancelled, None),
+        (Some(Stop::Signal(_) | Stop::Cancelled | Stop::ToolWait | Stop::TooManyCalls), _) => {
+            (Ending::Cancelled, None)
+        }
         (None, Event::Exited(_)) => (Ending::Exited, None),
         (None, Event::Signaled(9) | Event::Gone) if used.oom_kills > 0 => {
             (Ending::Limit, Some(LimitName::Memory))

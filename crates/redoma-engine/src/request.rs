@@ -1,7 +1,6 @@
 //! What is asked for, and why it may not be had.
 
 use std::io;
-use std::path::PathBuf;
 
 use redoma_jail::cgroup::CgroupError;
 use redoma_jail::host_uid::HostUidError;
@@ -12,9 +11,11 @@ use redoma_model::{Profile, RunReport};
 use crate::harvest::HarvestError;
 use crate::host::Refused;
 use crate::language::Language;
+use crate::outlet::Outlet;
 use crate::runtime::RuntimeError;
 use crate::staging::{Input, StagingError};
 use crate::supervise::Stdin;
+use crate::tools::Tools;
 
 /// The program to run.
 #[derive(Debug, Clone)]
@@ -33,12 +34,16 @@ pub struct RunRequest<'a> {
     pub stdin: Stdin,
     pub inputs: Vec<Input>,
     pub profile: Profile,
-    /// Where results are copied to.
-    pub out: Option<PathBuf>,
+    /// Where results go.
+    pub out: Option<&'a mut dyn Outlet>,
     /// Whether anybody wants to know which files the program made.
     pub list_files: bool,
     /// Whether the observer shows output as it comes: then only a short tail is held back.
     pub live: bool,
+    /// Whether the value of the script's last line is wanted. Python only, and in a sandbox that waited.
+    pub last_value: bool,
+    /// What the program may call. Python and bash only, and in a sandbox that waited.
+    pub tools: Option<Tools>,
 }
 
 impl RunRequest<'_> {
@@ -87,6 +92,10 @@ pub enum RunError {
         "the arguments are too long for a sandbox that waits (about 24 KB in all always fit); pass them in a file"
     )]
     ArgumentsTooLong,
+    #[error("programs in `{0}` can't call tools; use py or bash")]
+    ToolsInLanguage(String),
+    #[error("only an engine's runs can call tools")]
+    ToolsWithoutEngine,
     #[error("cancelled before it began")]
     Cancelled,
     #[error("the engine is shutting down")]

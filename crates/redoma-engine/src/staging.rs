@@ -4,9 +4,10 @@
 //! file (mode 0600) is readable for the sandbox's uid, and where the file system can share blocks a copy costs nothing.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -16,7 +17,7 @@ use redoma_jail::Ids;
 #[derive(Debug, Clone)]
 pub struct Input {
     pub path: PathBuf,
-    /// Its name in the workspace: one component.
+    /// Its path below the workspace, such as `table.csv` or `skills/pptx/fill.py`.
     pub name: OsString,
 }
 
@@ -28,6 +29,10 @@ pub enum StagingError {
     NotAFile(PathBuf),
     #[error("input {} has no file name", .0.display())]
     NoName(PathBuf),
+    #[error("the input name `{name}` {reason}; name a path below the workspace, such as `data/table.csv`")]
+    BadName { name: String, reason: &'static str },
+    #[error("input `{folder}` is a file, and input `{input}` needs a folder of that name; rename one")]
+    FolderIsAFile { folder: String, input: String },
     #[error("two inputs are named `{0}`; rename one")]
     TwiceTheSame(String),
     #[error("input `{0}` has the name of the program itself; rename one")]
@@ -47,16 +52,49 @@ impl Input {
     }
 }
 
-/// Checks that the inputs can go side by side into one workspace with `script`.
+/// Checks that the inputs can go into one workspace with `script`.
 pub(crate) fn check_names(inputs: &[Input], script: &str) -> Result<(), StagingError> {
-    let mut seen = BTreeSet::new();
+    let shown = |name: &Path| name.to_string_lossy().into_owned();
+    let mut names = Vec::with_capacity(inputs.len());
     for input in inputs {
-        let shown = input.name.to_string_lossy().into_owned();
-        if input.name == script {
-            return Err(StagingError::NamedAsScript(shown));
+        let name = Path::new(&input.name);
+        check_name(&input.name).map_err(|reason| StagingError::BadName { name: shown(name), reason })?;
+        if name.starts_with(script) {
+            return Err(StagingError::NamedAsScript(shown(name)));
         }
-        if !seen.insert(&input.name) {
-            return Err(StagingError::TwiceTheSame(shown));
+        names.push(name);
+    }
+    // Ordered by components, so that what is in a folder comes right behind the folder's own name.
+    names.sort_unstable();
+    for pair in names.windows(2) {
+        if pair[0] == pair[1] {
+            return Err(StagingError::TwiceTheSame(shown(pair[0])));
+        }
+        if pair[1].starts_with(pair[0]) {
+            return Err(StagingError::FolderIsAFile { folder: shown(pair[0]), input: shown(pair[1]) });
+        }
+    }
+    Ok(())
+}
+
+/// Whether a name stays below the workspace; if not, why.
+fn check_name(name: &OsStr) -> Result<(), &'static str> {
+    let bytes = name.as_bytes();
+    if bytes.is_empty() {
+        return Err("is empty");
+    }
+    if bytes.starts_with(b"/") {
+        return Err("is absolute");
+    }
+    if bytes.contains(&0) {
+        return Err("has a NUL byte in it");
+    }
+    for component in bytes.split(|byte| *byte == b'/') {
+        match component {
+            b"" => return Err("has an empty part"),
+            b"." | b".." => return Err("has a part that is `.` or `..`"),
+            long if long.len() > 255 => return Err("has a part of more than 255 bytes"),
+            _ => {}
         }
     }
     Ok(())
@@ -82,9 +120,15 @@ impl RunFolder {
     /// Copies the inputs; gives the folder that holds them, owned by the sandbox's uid.
     pub(crate) fn stage(&self, inputs: &[Input], ids: Ids) -> Result<PathBuf, StagingError> {
         let folder = self.0.join("in");
-        let made = fs::DirBuilder::new().mode(0o755).create(&folder).and_then(|()| own(&folder, ids));
-        made.map_err(|source| StagingError::Folder { folder: folder.clone(), source })?;
+        make_folder(&folder, ids)?;
+        let mut made = BTreeSet::new();
         for input in inputs {
+            let parents: Vec<_> = Path::new(&input.name).ancestors().skip(1).collect();
+            for parent in parents.into_iter().rev().filter(|parent| !parent.as_os_str().is_empty()) {
+                if made.insert(parent) {
+                    make_folder(&folder.join(parent), ids)?;
+                }
+            }
             copy(input, &folder, ids)?;
         }
         Ok(folder)
@@ -95,6 +139,11 @@ impl Drop for RunFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+fn make_folder(folder: &Path, ids: Ids) -> Result<(), StagingError> {
+    let made = fs::DirBuilder::new().mode(0o755).create(folder).and_then(|()| own(folder, ids));
+    made.map_err(|source| StagingError::Folder { folder: folder.to_owned(), source })
 }
 
 fn own(path: &Path, ids: Ids) -> io::Result<()> {
@@ -124,4 +173,52 @@ fn copy(input: &Input, folder: &Path, ids: Ids) -> Result<(), StagingError> {
         .and_then(|mut copy| io::copy(&mut source, &mut copy))
         .and_then(|_| own(&target, ids))
         .map_err(|source| StagingError::Copy { path: input.path.clone(), folder: folder.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(names: &[&str]) -> Result<(), String> {
+        let inputs: Vec<_> =
+            names.iter().map(|name| Input { path: "/nowhere".into(), name: (*name).into() }).collect();
+        check_names(&inputs, "main.py").map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn paths_below_the_workspace_are_taken() {
+        let names =
+            ["a.csv", "skills/pptx/a.py", "skills/pptx/b.py", "größe/ü ß.csv", "a", "a-b/c", "a.b/c", "..."];
+        assert_eq!(check(&names), Ok(()));
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_refused_with_the_reason() {
+        let long = "x".repeat(256);
+        for (name, reason) in [
+            ("", "is empty"),
+            ("/etc/passwd", "is absolute"),
+            ("../up", "`.` or `..`"),
+            ("a/../../up", "`.` or `..`"),
+            ("./a", "`.` or `..`"),
+            ("a//b", "empty part"),
+            ("a/", "empty part"),
+            ("a\0b", "NUL"),
+            (long.as_str(), "more than 255 bytes"),
+        ] {
+            let error = check(&[name]).unwrap_err();
+            assert!(error.contains(reason), "{name:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn inputs_that_are_in_each_others_way_are_refused() {
+        assert!(check(&["a/b", "c", "a/b"]).unwrap_err().contains("two inputs are named `a/b`"));
+        let error = check(&["a/b/c", "a-b", "a/b"]).unwrap_err();
+        assert!(error.contains("`a/b` is a file, and input `a/b/c` needs a folder"), "{error}");
+        for name in ["main.py", "main.py/x"] {
+            assert!(check(&[name]).unwrap_err().contains("the program itself"), "{name}");
+        }
+        assert_eq!(check(&["folder/main.py"]), Ok(()));
+    }
 }

@@ -15,7 +15,10 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, IoSliceMut, ReadWriteFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use crate::aside::Aside;
 use crate::capture::{Capture, Stream};
+use crate::tools::{ToolCall, Tools};
+use crate::wall_clock::WallClock;
 
 /// How often usage is looked at while the program runs.
 const SAMPLE: Duration = Duration::from_millis(50);
@@ -33,6 +36,9 @@ pub enum Stdin {
 /// Who is told what the program prints, while it runs.
 pub trait Observer {
     fn output(&mut self, stream: Stream, bytes: &[u8]);
+
+    /// The program has called a tool. Whoever has the run's `Answers` is to answer, at any time and from any thread.
+    fn tool_call(&mut self, _call: ToolCall) {}
 }
 
 /// Nobody.
@@ -46,6 +52,10 @@ pub(crate) enum Stop {
     Limit(LimitName),
     Signal(i32),
     Cancelled,
+    /// Nobody answered a call in time.
+    ToolWait,
+    /// It calls and calls.
+    TooManyCalls,
 }
 
 /// How somebody ends a run from outside: at any moment, from any thread.
@@ -117,6 +127,8 @@ pub(crate) struct Watched {
     pub(crate) abandoned: bool,
     /// The most processes seen, for kernels that do not keep the peak.
     pub(crate) pids_seen: u64,
+    /// The value of the script's last line.
+    pub(crate) value: Option<String>,
 }
 
 /// What the sandbox's files take.
@@ -183,12 +195,15 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) stdin: Stdin,
     /// Bytes of each stream kept from its end, of the bytes that the output limit keeps in all.
     pub(crate) tail: u64,
+    /// For a program that speaks in frames.
+    pub(crate) aside: Option<Aside>,
 }
 
 impl Supervisor<'_> {
     /// From the program's start to the sandbox's end.
     pub(crate) fn watch(mut self) -> Result<Watched, JailError> {
         let start = Instant::now();
+        let mut clock = WallClock::start(start);
         let output = self.limits.output.0;
         let mut watched = Watched {
             event: Event::Gone,
@@ -200,6 +215,7 @@ impl Supervisor<'_> {
             used: GroupUsage::default(),
             abandoned: false,
             pids_seen: 1,
+            value: None,
         };
         let mut input = InputBuffer::default();
         let mut breather = Breather::default();
@@ -207,11 +223,13 @@ impl Supervisor<'_> {
         let mut next_sample = start + self.until_next_sample(Some(self.limits.cpu_time.0));
         let event = loop {
             let now = Instant::now();
-            let left = self.limits.wall.0.saturating_sub(now - start);
-            if left.is_zero() {
-                watched.stop = Some(Stop::Limit(LimitName::Wall));
-                break None;
-            }
+            let left = match self.time_left(&mut clock, now) {
+                Ok(left) => left,
+                Err(stop) => {
+                    watched.stop = Some(stop);
+                    break None;
+                }
+            };
             let timeout = left.min(next_sample.saturating_duration_since(now));
             let ready = self.wait(&input, timeout)?;
             breather.pause_if_busy();
@@ -232,19 +250,25 @@ impl Supervisor<'_> {
             }
             // A few pieces at a time: the clock and the other stream want their turn too.
             for _ in 0..8 {
-                let more = ready.stdout
-                    && pass_on(&mut self.pipes.stdout, &mut watched.stdout, Stream::Stdout, self.observer);
+                let more = ready.stdout && self.pass_on_stdout(&mut watched);
                 let more_errors = ready.stderr
                     && pass_on(&mut self.pipes.stderr, &mut watched.stderr, Stream::Stderr, self.observer);
                 if !more && !more_errors {
                     break;
                 }
             }
-            if ready.stdin {
-                input.feed(&mut self.stdin, &mut self.pipes.stdin);
+            if let Some(tools) = self.tools().filter(|_| ready.answers) {
+                tools.silence_bell();
             }
-            if watched.stdout.is_flood() || watched.stderr.is_flood() {
-                watched.stop = Some(Stop::Limit(LimitName::Output));
+            match &mut self.aside {
+                Some(aside) if aside.tools.is_some() => aside.feed(&mut self.pipes.stdin),
+                _ if ready.stdin => input.feed(&mut self.stdin, &mut self.pipes.stdin),
+                _ => {}
+            }
+            if watched.stdout.is_flood(0) || watched.stderr.is_flood(0) {
+                watched.stop = watched.stop.or(Some(Stop::Limit(LimitName::Output)));
+            }
+            if watched.stop.is_some() {
                 break None;
             }
             if Instant::now() >= next_sample {
@@ -256,7 +280,7 @@ impl Supervisor<'_> {
                 next_sample = Instant::now() + self.until_next_sample(cpu_left);
             }
         };
-        watched.wall = start.elapsed();
+        watched.wall = clock.elapsed(Instant::now());
         watched.abandoned = Weakening::from_environment().has("kill") && self.sandbox.abandon();
         if let Some(group) = self.group {
             if watched.stop.is_some() {
@@ -272,14 +296,62 @@ impl Supervisor<'_> {
         }
         if watched.stop.is_some() {
             // A run that had to be ended is over when it has ended.
-            watched.wall = start.elapsed();
+            watched.wall = clock.elapsed(Instant::now());
         }
         watched.event = event.unwrap_or(Event::Gone);
         // Everybody who could write is gone: what is in the pipes now is all there will be.
-        pass_on_all(&mut self.pipes.stdout, &mut watched.stdout, Stream::Stdout, self.observer);
+        if let Some(aside) = &mut self.aside {
+            aside.end_calls();
+        }
+        while self.pass_on_stdout(&mut watched) {}
+        if let Some(mut aside) = self.aside.take() {
+            aside.finish(&mut watched.stdout, self.observer);
+            watched.value = aside.value;
+        }
         pass_on_all(&mut self.pipes.stderr, &mut watched.stderr, Stream::Stderr, self.observer);
         watched.disk.look(self.sandbox.workspace());
         Ok(watched)
+    }
+
+    fn tools(&self) -> Option<&Tools> {
+        self.aside.as_ref()?.tools.as_ref()
+    }
+
+    fn has_tools(&self) -> bool {
+        self.tools().is_some()
+    }
+
+    /// How long to wait at most, or what has run out. While a call is without an answer it is the patience of whoever
+    /// waits for that which counts.
+    fn time_left(&self, clock: &mut WallClock, now: Instant) -> Result<Duration, Stop> {
+        if let Some(tools) = self.tools() {
+            let is_waiting = tools.is_waiting();
+            clock.stand_still(is_waiting, now);
+            if is_waiting {
+                // Answered in this very moment: then the clock is looked at in the next round.
+                let left = tools.deadline().map_or(SAMPLE, |end| end.saturating_duration_since(now));
+                return if left.is_zero() { Err(Stop::ToolWait) } else { Ok(left) };
+            }
+        }
+        let left = self.limits.wall.0.saturating_sub(clock.elapsed(now));
+        if left.is_zero() { Err(Stop::Limit(LimitName::Wall)) } else { Ok(left) }
+    }
+
+    /// Reads one piece of standard output. Whether there may be more at once.
+    fn pass_on_stdout(&mut self, watched: &mut Watched) -> bool {
+        let (pipe, capture) = (&mut self.pipes.stdout, &mut watched.stdout);
+        let Some(aside) = &mut self.aside else {
+            return pass_on(pipe, capture, Stream::Stdout, self.observer);
+        };
+        let mut buffer = [0u8; CHUNK];
+        let Some(bytes) = read_piece(pipe, &mut buffer) else { return false };
+        match aside.take(bytes, capture, self.observer) {
+            Ok(()) => true,
+            Err(stop) => {
+                watched.stop = watched.stop.or(Some(stop));
+                false
+            }
+        }
     }
 
     /// Whether nothing else is in the sandbox than init and one more thread.
@@ -303,8 +375,9 @@ impl Supervisor<'_> {
         cpu_left.map_or(SAMPLE, |left| (left / cores).clamp(Duration::from_millis(2), SAMPLE))
     }
 
-    fn wait(&self, input: &InputBuffer, timeout: Duration) -> Result<Ready, JailError> {
+    fn wait(&mut self, input: &InputBuffer, timeout: Duration) -> Result<Ready, JailError> {
         let mut ready = Ready::default();
+        let has_lines = self.aside.as_mut().is_some_and(Aside::has_lines);
         let mut polled: Vec<(PollFd<'_>, Source)> = Vec::with_capacity(5);
         polled.push((PollFd::from_borrowed_fd(self.sandbox.talk(), PollFlags::IN), Source::Talk));
         polled.push((PollFd::from_borrowed_fd(self.interrupt.as_fd(), PollFlags::IN), Source::Signal));
@@ -318,6 +391,14 @@ impl Supervisor<'_> {
             polled.push((PollFd::new(pipe, PollFlags::IN), Source::Stderr));
         }
         match (&self.stdin, &self.pipes.stdin) {
+            (_, pipe) if self.has_tools() => {
+                if let Some(tools) = self.tools() {
+                    polled.push((PollFd::from_borrowed_fd(tools.bell(), PollFlags::IN), Source::Answers));
+                }
+                if let (true, Some(pipe)) = (has_lines, pipe) {
+                    polled.push((PollFd::new(pipe, PollFlags::OUT), Source::Stdin));
+                }
+            }
             (Stdin::From(source), Some(_)) if input.wants_more() => {
                 polled.push((PollFd::new(source, PollFlags::IN), Source::Stdin));
             }
@@ -370,6 +451,7 @@ enum Source {
     Stdout,
     Stderr,
     Stdin,
+    Answers,
 }
 
 #[derive(Debug, Default)]
@@ -381,6 +463,7 @@ struct Ready {
     stdout: bool,
     stderr: bool,
     stdin: bool,
+    answers: bool,
 }
 
 impl Ready {
@@ -392,6 +475,7 @@ impl Ready {
             Source::Stdout => self.stdout = true,
             Source::Stderr => self.stderr = true,
             Source::Stdin => self.stdin = true,
+            Source::Answers => self.answers = true,
         }
     }
 }
@@ -403,25 +487,24 @@ fn pass_on(
     stream: Stream,
     observer: &mut dyn Observer,
 ) -> bool {
-    let Some(fd) = pipe else { return false };
     let mut buffer = [0u8; CHUNK];
-    match rustix::io::read(&*fd, &mut buffer) {
-        Ok(0) => {
+    let Some(bytes) = read_piece(pipe, &mut buffer) else { return false };
+    let head = capture.push(bytes);
+    if !head.is_empty() {
+        observer.output(stream, head);
+    }
+    true
+}
+
+/// What is in a pipe now, if anything is. At its end it is closed.
+fn read_piece<'a>(pipe: &mut Option<OwnedFd>, buffer: &'a mut [u8; CHUNK]) -> Option<&'a [u8]> {
+    match rustix::io::read(pipe.as_ref()?, &mut buffer[..]) {
+        Err(Errno::AGAIN | Errno::INTR) => None,
+        Ok(0) | Err(_) => {
             *pipe = None;
-            false
+            None
         }
-        Ok(count) => {
-            let head = capture.push(&buffer[..count]);
-            if !head.is_empty() {
-                observer.output(stream, head);
-            }
-            true
-        }
-        Err(Errno::AGAIN | Errno::INTR) => false,
-        Err(_) => {
-            *pipe = None;
-            false
-        }
+        Ok(count) => buffer.get(..count),
     }
 }
 

@@ -29,7 +29,7 @@ impl Default for Profile {
 
 /// What programs of models use most, from less to more.
 fn default_preload() -> Vec<Vec<String>> {
-    const STANDARD: &str = "argparse calendar dataclasses decimal fractions glob hashlib html inspect io logging pathlib \
+    const STANDARD: &str = "argparse asyncio calendar dataclasses decimal fractions glob hashlib html inspect io logging pathlib \
                             pickle platform pprint secrets shutil socket sqlite3 statistics subprocess tempfile threading \
                             typing urllib.parse uuid zipfile";
     let standard: Vec<_> = STANDARD.split_whitespace().collect();

@@ -70,6 +70,11 @@ pub struct SkippedFile {
     pub reason: String,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls")]
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
 /// The whole result of one run; `redoma run --json` prints it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunReport {
@@ -91,5 +96,17 @@ pub struct RunReport {
     pub skipped_files: Vec<SkippedFile>,
     /// How many more of either there are, whose names would have made this report too long.
     pub unlisted_files: u64,
+    /// Inputs that the program deleted or put something else in the place of.
+    #[serde(default)]
+    pub deleted_files: Vec<String>,
+    /// The value of the script's last line, if that was asked for and it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// The run was ended because nobody answered a tool's call in time.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub tool_wait_exceeded: bool,
+    /// The run was ended because it had too many calls without an answer.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub too_many_tool_calls: bool,
     pub isolation: IsolationReport,
 }

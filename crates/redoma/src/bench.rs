@@ -1,18 +1,21 @@
 //! `redoma bench`: how fast it is on this machine.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use redoma_engine::backend::{PoolStatus, Status};
 use redoma_engine::base64::base64;
 use redoma_engine::{
-    Assigned, Backend, Cancel, Engine, Input, Languages, Native, RunError, RunRequest, Runtime, Source, Stdin,
+    AnswerError, Answers, Assigned, Backend, Cancel, Engine, FolderOutlet, Input, Languages, Native,
+    Observer, Outlet, RunError, RunRequest, Runtime, Source, Stdin, Stream, ToolAnswer, ToolCall,
+    ToolFunction, Tools,
 };
 use redoma_model::{LimitsPatch, Profile};
 use serde::Deserialize;
@@ -34,7 +37,14 @@ pub fn bench(global: &Global, arguments: &BenchArguments) -> anyhow::Result<Exit
     let progress = Progress::start("starting interpreters and filling pools");
     engine.prepare()?;
     progress.finish();
-    let bench = Bench { engine, native, languages: Languages::built_in(), profile, data_dir };
+    let bench = Bench {
+        engine,
+        native,
+        languages: Languages::built_in(),
+        profile,
+        data_dir,
+        answers: Mutex::default(),
+    };
     if arguments.stdio {
         bench.serve()?;
     } else {
@@ -49,6 +59,8 @@ struct Bench {
     languages: Languages,
     profile: Profile,
     data_dir: PathBuf,
+    /// Where the calls of running programs are answered.
+    answers: Mutex<BTreeMap<u64, Answers>>,
 }
 
 /// The backend, for the engine and for whoever looks at it from the side.
@@ -59,7 +71,7 @@ impl Backend for Handle {
     fn prepare(&self) -> Result<(), RunError> {
         self.0.prepare()
     }
-    fn assign<'a>(&'a self, request: RunRequest<'a>) -> Result<Box<dyn Assigned + 'a>, RunError> {
+    fn assign<'a, 'r: 'a>(&'a self, request: RunRequest<'r>) -> Result<Box<dyn Assigned + 'a>, RunError> {
         self.0.assign(request)
     }
     fn status(&self) -> Status {
@@ -105,7 +117,7 @@ print(len(sums))",
 ];
 
 impl Bench {
-    fn request(&self, language: &str, code: &str, out: Option<PathBuf>) -> anyhow::Result<RunRequest<'_>> {
+    fn request(&self, language: &str, code: &str) -> anyhow::Result<RunRequest<'_>> {
         Ok(RunRequest {
             language: self.languages.by_name(language)?,
             source: Source { code: code.as_bytes().to_vec(), name: None },
@@ -113,9 +125,11 @@ impl Bench {
             stdin: Stdin::Empty,
             inputs: Vec::new(),
             profile: self.profile.clone(),
-            out,
+            out: None,
             list_files: true,
             live: false,
+            last_value: false,
+            tools: None,
         })
     }
 
@@ -132,7 +146,7 @@ impl Bench {
                 progress.update(&format!("{} ({}/{rounds})", sample.title, round + 1));
                 bare.extend(run_bare(sample, &runtime, &scratch)?);
                 let start = Instant::now();
-                let request = self.request(sample.language, sample.code, None)?;
+                let request = self.request(sample.language, sample.code)?;
                 let report = self.engine.execute(request, &mut (), &Cancel::new()?)?;
                 isolated.push(start.elapsed());
                 if report.exit_code != Some(0) {
@@ -162,11 +176,6 @@ impl Bench {
 
     /// Answers requests until there are no more.
     fn serve(&self) -> anyhow::Result<()> {
-        let out = Mutex::new(std::io::stdout());
-        let answer = |value: &Value| {
-            let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
-            let _ = writeln!(out, "{value}").and_then(|()| out.flush());
-        };
         answer(&json!({ "ready": true }));
         let (sender, requests) = std::sync::mpsc::channel::<Ask>();
         let requests = Mutex::new(requests);
@@ -186,7 +195,13 @@ impl Bench {
             }
             for line in std::io::stdin().lock().lines() {
                 let line = line.context("can't read requests")?;
-                match serde_json::from_str(&line) {
+                match serde_json::from_str::<Ask>(&line) {
+                    // Whoever runs waits for it: not behind others.
+                    Ok(ask) if ask.op == "answer" => {
+                        let mut value = self.answer_call(&ask);
+                        value["id"] = ask.id.into();
+                        answer(&value);
+                    }
                     Ok(ask) => sender.send(ask).context("nobody serves")?,
                     Err(error) => answer(&json!({ "ok": false, "error": error.to_string() })),
                 }
@@ -214,25 +229,56 @@ impl Bench {
         }
     }
 
+    /// Passes an answer on to the program that called for it.
+    fn answer_call(&self, ask: &Ask) -> Value {
+        let answers = lock(&self.answers).get(&ask.run).cloned();
+        let answer = ToolAnswer {
+            call_id: ask.call_id.clone(),
+            result: ask.error.clone().map_or_else(|| Ok(ask.result.clone()), Err),
+        };
+        match answers.ok_or(AnswerError::Over).and_then(|answers| answers.send(&answer)) {
+            Ok(()) => json!({ "ok": true }),
+            Err(error) => json!({ "ok": false, "error": error.to_string() }),
+        }
+    }
+
     fn run(&self, ask: &Ask) -> anyhow::Result<Value> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("redoma-bench-{}-{number}", std::process::id()));
         let start = Instant::now();
-        let mut request = self.request(&ask.lang, &ask.code, ask.out.then(|| folder.clone()))?;
+        let mut outlet = ask.out.then(|| FolderOutlet::new(folder.clone()));
+        let mut request = self.request(&ask.lang, &ask.code)?;
+        request.out = outlet.as_mut().map(|outlet| outlet as &mut dyn Outlet);
+        request.source.name.clone_from(&ask.name);
         request.inputs = ask.inputs.iter().cloned().map(Input::new).collect::<Result<_, _>>()?;
+        let named = |(name, path): (&String, &PathBuf)| Input { path: path.clone(), name: name.into() };
+        request.inputs.extend(ask.named_inputs.iter().map(named));
         request.profile.limits = request.profile.limits.with(&ask.limits)?;
+        request.last_value = ask.last_value;
+        if !ask.tools.is_empty() {
+            let functions = ask
+                .tools
+                .iter()
+                .map(|(function, tool)| ToolFunction { function: function.clone(), tool: tool.clone() });
+            let patience = Duration::from_millis(ask.patience_ms.unwrap_or(30_000));
+            let (tools, answers) = Tools::new(functions.collect(), patience)?;
+            request.tools = Some(tools);
+            lock(&self.answers).insert(ask.id, answers);
+        }
         let cancel = Cancel::new()?;
         let report = match ask.cancel_after_ms {
-            None => self.engine.execute(request, &mut (), &cancel)?,
+            None => self.engine.execute(request, &mut Caller(ask.id), &cancel),
             Some(after) => std::thread::scope(|scope| {
                 scope.spawn(|| {
                     std::thread::sleep(Duration::from_millis(after));
                     cancel.cancel();
                 });
-                self.engine.execute(request, &mut (), &cancel)
-            })?,
+                self.engine.execute(request, &mut Caller(ask.id), &cancel)
+            }),
         };
+        lock(&self.answers).remove(&ask.id);
+        let report = report?;
         let elapsed = start.elapsed();
         let mut files = Vec::new();
         for file in &report.files {
@@ -246,8 +292,33 @@ impl Bench {
             "ok": true, "warm": true, "exit_code": report.exit_code, "stdout": report.stdout.text,
             "stderr": report.stderr.text, "files": files, "engine_ms": millis(elapsed), "ending": report.ending,
             "limit": report.limit, "host_uid": report.isolation.host_uid,
+            "deleted_files": report.deleted_files, "value": report.value,
+            "tool_wait_exceeded": report.tool_wait_exceeded, "too_many_tool_calls": report.too_many_tool_calls,
+            "wall_ms": report.usage.wall_ms.used,
         }))
     }
+}
+
+/// Tells the calls of a run's program.
+struct Caller(u64);
+
+impl Observer for Caller {
+    fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
+
+    fn tool_call(&mut self, call: ToolCall) {
+        let call = json!({ "id": call.id, "tool": call.tool, "input": call.input });
+        answer(&json!({ "run": self.0, "call": call }));
+    }
+}
+
+/// Writes a line, whole, whoever else does.
+fn answer(value: &Value) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{value}").and_then(|()| out.flush());
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Requests that are served at the same time; how many of them run is the engine's to say.
@@ -266,10 +337,29 @@ struct Ask {
     out: bool,
     #[serde(default)]
     inputs: Vec<PathBuf>,
+    /// Inputs by their paths below the workspace.
+    #[serde(default)]
+    named_inputs: BTreeMap<String, PathBuf>,
+    /// The script's name.
+    name: Option<String>,
     #[serde(default)]
     limits: LimitsPatch,
     /// Ends the run after so many milliseconds, whatever it is doing.
     cancel_after_ms: Option<u64>,
+    #[serde(default)]
+    last_value: bool,
+    /// Functions for the program, and the tools that they are.
+    #[serde(default)]
+    tools: BTreeMap<String, String>,
+    patience_ms: Option<u64>,
+    /// Of an answer: the run's request, the call, and what to say.
+    #[serde(default)]
+    run: u64,
+    #[serde(default)]
+    call_id: String,
+    #[serde(default)]
+    result: Value,
+    error: Option<String>,
     #[serde(default)]
     pool: String,
     #[serde(default)]

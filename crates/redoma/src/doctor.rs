@@ -267,6 +267,8 @@ fn whole_sandbox(host: &Host, config: &Config, waived: &[Layer], data_dir: &Path
             out: None,
             list_files: false,
             live: false,
+            last_value: false,
+            tools: None,
         };
         Ok(redoma_engine::run(Place { host, data_dir, waived }, &runtime, request, &mut ())?)
     };

@@ -25,6 +25,7 @@ pub fn native(
             program: std::env::current_exe().context("this program's own path")?,
             python_library: inside::PYTHON_LIBRARY,
             zygote: inside::ZYGOTE,
+            tools: inside::TOOLS,
             prewarm: inside::PREWARM,
         },
         supply,

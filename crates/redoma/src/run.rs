@@ -10,8 +10,8 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, bail};
 use redoma_engine::{
-    Cancel, Concurrency, Engine, Host, Input, Language, Languages, Observer, Place, RunError, RunRequest,
-    Runtime, Source, Stdin, Stream, Supply,
+    Cancel, Concurrency, Engine, FolderOutlet, Host, Input, Language, Languages, Observer, Outlet, Place,
+    RunError, RunRequest, Runtime, Source, Stdin, Stream, Supply,
 };
 use redoma_jail::SignalPipe;
 use redoma_model::{ByteSize, Ending, LimitName, Limits, Profile, RunReport};
@@ -50,6 +50,7 @@ pub fn run(global: &Global, mut arguments: Box<RunArguments>) -> anyhow::Result<
         bail!("--out {} is a file; name a folder", out.display());
     }
     let limits = profile.limits.clone();
+    let mut outlet = arguments.out.clone().map(FolderOutlet::new);
     let request = RunRequest {
         language,
         stdin: if stdin_is_taken { Stdin::Empty } else { stdin() },
@@ -57,9 +58,11 @@ pub fn run(global: &Global, mut arguments: Box<RunArguments>) -> anyhow::Result<
         arguments: arguments_left,
         inputs,
         profile,
-        out: arguments.out.clone(),
+        out: outlet.as_mut().map(|outlet| outlet as &mut dyn Outlet),
         list_files: arguments.json || !arguments.quiet,
         live: !arguments.json,
+        last_value: false,
+        tools: None,
     };
     let mut shown = Shown { silent: arguments.json, writer: None };
     let ran = if arguments.warm {

@@ -13,7 +13,7 @@ mod pool;
 mod warm;
 mod zygotes;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -30,7 +30,7 @@ use crate::imports::imported_modules;
 use crate::language::{Languages, Warm};
 use crate::request::{RunError, RunRequest};
 use crate::runtime::Runtime;
-use crate::staging::Input;
+use crate::tools::Tools;
 use nursery::{Nursery, STAGED};
 use pool::{Kind, Pool, Ready, Seal};
 use warm::WarmRun;
@@ -43,6 +43,8 @@ pub struct InsideFiles {
     pub program: PathBuf,
     pub python_library: &'static [u8],
     pub zygote: &'static str,
+    /// What the zygote imports for programs that call tools.
+    pub tools: &'static str,
     pub prewarm: &'static str,
 }
 
@@ -246,11 +248,9 @@ fn escaped_length(arguments: &[String]) -> usize {
 /// What a payload holds beside arguments: paths, the environment, names.
 const MOST_ELSE: usize = 16 << 10;
 
-/// Whether Python would import anything of these.
-fn has_modules(inputs: &[Input]) -> bool {
-    inputs
-        .iter()
-        .any(|input| Path::new(&input.name).extension().is_some_and(|end| end == "py" || end == "so"))
+/// What the functions of a run's tools take of it at most.
+fn tools_length(request: &RunRequest<'_>) -> usize {
+    request.tools.iter().flat_map(Tools::names).map(|name| 2 * name.len() + 64).sum()
 }
 
 /// Threads that end and remove what is left of runs.
@@ -264,7 +264,7 @@ impl Backend for Native {
         self.wait_until(|| self.shared.pools.iter().all(Pool::is_at_floor))
     }
 
-    fn assign<'a>(&'a self, request: RunRequest<'a>) -> Result<Box<dyn Assigned + 'a>, RunError> {
+    fn assign<'a, 'r: 'a>(&'a self, request: RunRequest<'r>) -> Result<Box<dyn Assigned + 'a>, RunError> {
         if self.shared.stopping.load(Ordering::Relaxed) {
             return Err(RunError::ShuttingDown);
         }
@@ -406,10 +406,11 @@ impl Shared {
     fn choose(&self, request: &RunRequest<'_>, script: &str) -> Vec<&Pool> {
         let mut kinds = Vec::new();
         match request.language.warm {
-            // A module among the inputs goes before one that is loaded already.
-            Some(Warm::Zygote) if has_modules(&request.inputs) => {}
             Some(Warm::Zygote) => {
-                let imports = imported_modules(&request.source.code);
+                let mut imports = imported_modules(&request.source.code);
+                if request.tools.is_some() {
+                    imports.insert("asyncio");
+                }
                 let sets = self.zygotes.best_for(&imports).into_iter();
                 kinds.extend(sets.map(|set| Kind::Zygote { set, name: self.zygotes.name(set) }));
             }
@@ -419,10 +420,13 @@ impl Shared {
             }
             _ => {}
         }
-        kinds.push(if request.language.stage.is_some() { Kind::Staged } else { Kind::Exec });
+        // An interpreter of its own knows of no tools.
+        if request.tools.is_none() || request.language.warm != Some(Warm::Zygote) {
+            kinds.push(if request.language.stage.is_some() { Kind::Staged } else { Kind::Exec });
+        }
         let is_usual = request.inputs.is_empty()
             && request.profile.limits == self.config.profile.limits
-            && request.source.code.len() * 2 + escaped_length(&request.arguments)
+            && request.source.code.len() * 2 + escaped_length(&request.arguments) + tools_length(request)
                 < Assignment::MOST_PAYLOAD / 2;
         let seal = if is_usual { Seal::Ahead } else { Seal::OnAssignment };
         let pool_of = |kind: &Kind| self.pools.iter().find(|pool| pool.kind() == kind && pool.seal() == seal);
@@ -431,7 +435,7 @@ impl Shared {
 
     /// A sandbox for a request: one that waits, else one made on the spot, by whoever can.
     fn take(&self, request: &RunRequest<'_>, script: &str) -> Result<(Ready, &Pool), RunError> {
-        if escaped_length(&request.arguments) > Assignment::MOST_PAYLOAD - MOST_ELSE {
+        if escaped_length(&request.arguments) + tools_length(request) > Assignment::MOST_PAYLOAD - MOST_ELSE {
             return Err(RunError::ArgumentsTooLong);
         }
         let chosen = self.choose(request, script);

@@ -25,9 +25,10 @@ use crate::request::RunError;
 use crate::runtime::{INSIDE, Runtime};
 use crate::supervise::Pipes;
 
-/// The library and the script of Python zygotes, below the nursery's own folder.
+/// The library and the scripts of Python zygotes, below the nursery's own folder.
 const LIBRARY: &str = ".redoma/zygote.so";
 const ZYGOTE: &str = ".redoma/zygote.py";
+const TOOLS: &str = ".redoma/redoma_tools.py";
 /// What a Node that is started ahead of time runs first, in its sandbox's home. It removes itself.
 const PREWARM: &str = ".prewarm.js";
 /// The variant of sandboxes that have this program inside.
@@ -101,6 +102,7 @@ impl Nursery {
         tree.push(TreeEntry::file(BLUEPRINT, blueprint.to_bytes())?);
         tree.push(TreeEntry::file(LIBRARY, config.inside.python_library)?);
         tree.push(TreeEntry::file(ZYGOTE, config.inside.zygote)?);
+        tree.push(TreeEntry::file(TOOLS, config.inside.tools)?);
         let inbox = config.data_dir.join("run");
         make_inbox(&inbox)?;
         tree.push(TreeEntry::bind_folder(&inbox, INBOX)?);

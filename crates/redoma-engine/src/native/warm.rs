@@ -1,5 +1,6 @@
 //! One run in a sandbox that waited.
 
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,8 +15,10 @@ use redoma_model::{IsolationReport, Layer, Limits, RunReport};
 use super::Shared;
 use super::nursery::Nursery;
 use super::pool::{Kind, Pool, Ready, Seal};
+use crate::aside::Aside;
 use crate::backend::Assigned;
 use crate::base64::base64;
+use crate::bash_tools;
 use crate::cold::add_group_layers;
 use crate::identity::Identity;
 use crate::outcome::{add_files, report};
@@ -23,12 +26,13 @@ use crate::program::Invocation;
 use crate::request::{RunError, RunRequest};
 use crate::staging::{RunFolder, check_names};
 use crate::supervise::{Cancel, Haste, Interrupt, Observer, Supervisor};
+use crate::tools::Tools;
 
 /// A sandbox with a request's program in it.
 #[derive(Debug)]
-pub(crate) struct WarmRun<'a> {
+pub(crate) struct WarmRun<'a, 'r> {
     shared: &'a Shared,
-    request: RunRequest<'a>,
+    request: RunRequest<'r>,
     script: String,
     limits: Limits,
     layers: Vec<Layer>,
@@ -37,6 +41,8 @@ pub(crate) struct WarmRun<'a> {
     /// From then on.
     remains: Option<Remains>,
     run_folder: Option<RunFolder>,
+    /// For a program that speaks in frames.
+    aside: Option<Aside>,
     undertaker: SyncSender<Remains>,
     _running: Running<'a>,
 }
@@ -78,13 +84,16 @@ pub(crate) struct Remains {
     nursery: Arc<Nursery>,
 }
 
-impl<'a> WarmRun<'a> {
+impl<'a, 'r> WarmRun<'a, 'r> {
     pub(crate) fn assign(
         shared: &'a Shared,
-        request: RunRequest<'a>,
+        request: RunRequest<'r>,
         undertaker: SyncSender<Remains>,
     ) -> Result<Self, RunError> {
         let script = request.script_name()?;
+        if request.tools.is_some() && !["py", "bash"].contains(&request.language.id.as_str()) {
+            return Err(RunError::ToolsInLanguage(request.language.id.clone()));
+        }
         check_names(&request.inputs, &script)?;
         let turn = Running::begin(shared);
         let (mut ready, pool) = shared.take(&request, &script)?;
@@ -97,12 +106,15 @@ impl<'a> WarmRun<'a> {
             prepared: None,
             remains: None,
             run_folder: None,
+            aside: None,
             undertaker,
             request,
             _running: turn,
         };
         let (payload, reader) = run.payload(pool, &ready)?;
-        ready.pipes.expect(&run.request.stdin);
+        if run.aside.as_ref().is_none_or(|aside| aside.tools.is_none()) {
+            ready.pipes.expect(&run.request.stdin);
+        }
         let mut inputs = None;
         if !run.request.inputs.is_empty() {
             let tag = OwnerTag::new();
@@ -125,17 +137,22 @@ impl<'a> WarmRun<'a> {
     }
 
     /// What only the program's own process reads, and who that is.
-    fn payload(&self, pool: &Pool, ready: &Ready) -> Result<(Vec<u8>, Reader), RunError> {
+    fn payload(&mut self, pool: &Pool, ready: &Ready) -> Result<(Vec<u8>, Reader), RunError> {
         let arguments = &self.request.arguments;
         match pool.kind() {
             Kind::Exec | Kind::Staged => {
-                let program = Invocation::new(
+                let mut program = Invocation::new(
                     ready.nursery.runtime(),
                     self.request.language,
                     &self.script,
                     arguments,
                     &self.request.profile.limits,
                 )?;
+                if let Some(tools) = self.request.tools.take() {
+                    let nonce = nonce()?;
+                    program = bash_tools::with_tools(program, &tools, &nonce);
+                    self.aside = Some(Aside::new(&nonce, Some(tools)));
+                }
                 let payload = ExecPayload::encode(&program.path, &program.argv, &program.environment())?;
                 Ok((payload, Reader::Jail))
             }
@@ -147,7 +164,10 @@ impl<'a> WarmRun<'a> {
                 Ok((payload.to_string().into_bytes(), Reader::Program))
             }
             Kind::Zygote { .. } => {
-                let words: Vec<_> = [&self.script].into_iter().chain(arguments).map(String::as_str).collect();
+                let options = self.options()?;
+                let arguments = &self.request.arguments;
+                let words: Vec<_> =
+                    [&options, &self.script].into_iter().chain(arguments).map(String::as_str).collect();
                 match words.iter().find(|word| word.contains('\0')) {
                     Some(word) => Err(PlanError::NulByte((*word).to_owned()).into()),
                     None => Ok((words.join("\0").into_bytes(), Reader::Jail)),
@@ -157,7 +177,37 @@ impl<'a> WarmRun<'a> {
     }
 }
 
-impl Assigned for WarmRun<'_> {
+impl WarmRun<'_, '_> {
+    /// What a copy of a zygote is to do beyond running a script: JSON, or nothing.
+    fn options(&mut self) -> io::Result<String> {
+        let Self { request, script, aside, .. } = self;
+        // A module beside the script goes before one that is loaded already; the script can be one too.
+        let shadows = !request.inputs.is_empty() || *script != request.language.script;
+        let speaks = request.last_value || request.tools.is_some();
+        if !shadows && !speaks {
+            return Ok(String::new());
+        }
+        let names: Vec<_> = request.tools.iter().flat_map(Tools::names).collect();
+        let nonce = if speaks { nonce()? } else { String::new() };
+        let options = serde_json::json!({
+            "nonce": nonce, "value": request.last_value, "tools": names, "shadows": shadows,
+        });
+        let options = options.to_string();
+        if speaks {
+            *aside = Some(Aside::new(&nonce, request.tools.take()));
+        }
+        Ok(options)
+    }
+}
+
+/// What the frames of one run begin with.
+fn nonce() -> io::Result<String> {
+    let mut bytes = [0u8; 16];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
+}
+
+impl Assigned for WarmRun<'_, '_> {
     fn run(&mut self, observer: &mut dyn Observer, cancel: &Cancel) -> Result<RunReport, RunError> {
         let prepared = self.prepared.take().ok_or(RunError::ShuttingDown)?;
         let Prepared { ready, assignment, payload, reader, inputs } = prepared;
@@ -179,6 +229,7 @@ impl Assigned for WarmRun<'_> {
             pipes,
             stdin: std::mem::take(&mut self.request.stdin),
             tail: if self.request.live { half.min(4096) } else { half },
+            aside: self.aside.take(),
         }
         .watch()?;
         watched.disk.files = watched.disk.files.saturating_sub(remains.nursery.own_inodes());
@@ -192,8 +243,8 @@ impl Assigned for WarmRun<'_> {
             host_uid: remains.identity.ids.host_uid,
         };
         let report = report(&self.request.language.id, &self.request.profile, watched, isolation, observer);
-        let script = (self.script.as_str(), self.request.source.code.as_slice());
-        add_files(report, remains.sandbox.workspace(), script, &self.request, limits)
+        let code = std::mem::take(&mut self.request.source.code);
+        add_files(report, remains.sandbox.workspace(), (&self.script, &code), &mut self.request, limits)
     }
 
     fn kill(&mut self) {
@@ -209,7 +260,7 @@ impl Assigned for WarmRun<'_> {
     }
 }
 
-impl Drop for WarmRun<'_> {
+impl Drop for WarmRun<'_, '_> {
     fn drop(&mut self) {
         if let Some(remains) = self.remains.take() {
             // If there is no room, or nobody, it is done here: what comes back is dropped.

@@ -5,6 +5,13 @@ says how that went, and then serves requests inside of redoma's library, which c
 there is always a copy: either a sandbox's program, behind all of the jail's walls, or another zygote.
 """
 
+import sys
+
+# What any interpreter has loaded before it sees a script.
+FROM_THE_START = frozenset(sys.modules)
+
+import _ast
+import _imp
 import atexit
 import builtins
 import ctypes
@@ -17,7 +24,6 @@ import json
 import os
 import select
 import signal
-import sys
 import threading
 import types
 from io import IOBase
@@ -33,6 +39,13 @@ CLOSED, PROGRAM, ZYGOTE, HURRIED_PROGRAM = 0, 1, 2, 3
 INTERRUPTED = -2
 MOST_BYTES = 160 << 10
 WORKSPACE = "/mnt/data"
+# Flags of `compile`, which `ast` has names for.
+ONLY_AST, TOP_LEVEL_AWAIT = 0x400, 0x2000
+COROUTINE = 0x80
+# Of a script that is longer than this the tree takes too much memory for the value of its last line.
+LONGEST_FOR_VALUE = 256 << 10
+LONGEST_VALUE = 64 << 10
+LONGEST_FRAME = (1 << 20) - 64
 
 
 def warm_matplotlib():
@@ -163,7 +176,7 @@ class Line:
         return ctypes.string_at(self.buffer, self.length.value).decode()
 
     def wait(self):
-        """In a sandbox's program: the script's name, and its arguments."""
+        """In a sandbox's program: options (nothing, or JSON), the script's name, and its arguments."""
         if self.library.redoma_wait(self.buffer, len(self.buffer), ctypes.byref(self.length)) != 0:
             os._exit(125)
         return self.message().split("\0")
@@ -233,15 +246,94 @@ def become(script, *arguments):
     return main, path
 
 
-def run(main, path):
+def make_way_for_own_modules():
+    """Forgets what was loaded ahead and has the name of a module beside the script, which goes before it. Not what any
+    interpreter has loaded before it looks there, nor what is built into it."""
+    sys.path_importer_cache.pop(WORKSPACE, None)
+    finder = importlib.machinery.PathFinder
+    for name in {entry.partition(".")[0] for entry in os.listdir(WORKSPACE)} & sys.modules.keys():
+        if name in FROM_THE_START or name in sys.builtin_module_names or _imp.is_frozen(name):
+            continue
+        spec = finder.find_spec(name, [WORKSPACE])
+        # A folder that is no package gives way itself.
+        if spec is not None and spec.loader is not None and spec.origin is not None:
+            for module in [module for module in sys.modules if module.partition(".")[0] == name]:
+                del sys.modules[module]
+
+
+class Frames:
+    """What goes to the supervisor beside the output, within it: lines that begin with a number that it made up. On a
+    descriptor of its own, so that they get there whatever the script does to its output."""
+
+    def __init__(self, nonce):
+        self.start = b"\x1e" + nonce.encode()
+        self.output = os.dup(1)
+        # As they are now, before the script can change them.
+        self.write, self.dumps, self.repr = os.write, json.dumps, repr
+
+    def encode(self, **frame):
+        text = self.dumps(frame, ensure_ascii=False, allow_nan=False).encode()
+        if len(text) > LONGEST_FRAME:
+            raise ValueError("this is more than a tool can be called with (1 MB)")
+        return self.start + text + b"\n"
+
+    def send(self, frame):
+        rest = memoryview(frame)
+        while rest:
+            rest = rest[self.write(self.output, rest) :]
+
+    def send_value(self, value):
+        """The value of the script's last line as text. One that has none says nothing."""
+        try:
+            # Before it becomes far longer than anybody will read.
+            if type(value) in (str, bytes, bytearray, list, tuple) and len(value) > LONGEST_VALUE:
+                value = value[:LONGEST_VALUE]
+            text = self.repr(value).encode("utf-8", "backslashreplace")
+            text = text[:LONGEST_VALUE].decode("utf-8", "ignore")
+            flush(sys.stdout)
+            self.send(self.encode(value=text))
+        except BaseException:
+            pass
+
+
+def parts(source, path, wants_value, flags):
+    """The script's code, in one part or in two: if its last statement is an expression, that by itself, to be evaluated."""
+    if not wants_value or len(source) > LONGEST_FOR_VALUE:
+        return compile(source, path, "exec", flags, dont_inherit=True), None
+    tree = compile(source, path, "exec", flags | ONLY_AST, dont_inherit=True)
+    if not tree.body or type(tree.body[-1]) is not _ast.Expr:
+        return compile(tree, path, "exec", flags, dont_inherit=True), None
+    last = compile(_ast.Expression(tree.body.pop().value), path, "eval", flags, dont_inherit=True)
+    before = compile(tree, path, "exec", flags, dont_inherit=True) if tree.body else None
+    return before, last
+
+
+def execute(main, path, options, frames):
+    names = main.__dict__
+    has_tools = bool(options and options["tools"])
+    flags = TOP_LEVEL_AWAIT if has_tools else 0
+    before, last = parts(read(path), path, bool(options and options["value"]), flags)
+    if any(code is not None and code.co_flags & COROUTINE for code in (before, last)):
+        value = tools.run_awaiting(before, last, names)
+    else:
+        if before is not None:
+            exec(before, names)
+        value = eval(last, names) if last is not None else None
+    if value is not None:
+        frames.send_value(value)
+
+
+def run(main, path, options, frames):
     """Runs the script as the interpreter itself would; its exit code."""
     try:
-        exec(compile(read(path), path, "exec", dont_inherit=True), main.__dict__)
+        if options is None:
+            exec(compile(read(path), path, "exec", dont_inherit=True), main.__dict__)
+        else:
+            execute(main, path, options, frames)
     except SystemExit as error:
         return exit_code(error)
     except BaseException as error:
-        # Without the frame of this function, which is none of the script's.
-        trace = error.__traceback__.tb_next if error.__traceback__ else None
+        trace = own_trace(error.__traceback__, path)
         try:
             sys.excepthook(type(error), error.with_traceback(trace), trace)
         except SystemExit as error:
@@ -250,6 +342,13 @@ def run(main, path):
             sys.__excepthook__(*sys.exc_info())
         return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
     return 0
+
+
+def own_trace(trace, path):
+    """Without the frames of those who called the script, which are none of its own."""
+    while trace is not None and trace.tb_frame.f_code.co_filename != path:
+        trace = trace.tb_next
+    return trace
 
 
 def read(path):
@@ -340,13 +439,19 @@ def rehearse():
     main, path = become("main.py")
     main.OUT = io.StringIO()
     read("/etc/passwd")
-    exec(compile(REHEARSAL, path, "exec", dont_inherit=True), main.__dict__)
+    before, last = parts(REHEARSAL, path, True, 0)
+    exec(before, main.__dict__)
+    eval(last, main.__dict__)
     clean(main.__dict__, len(sys.modules))
     flush(sys.stdout)
 
 
 def main():
+    global tools
     line = Line()
+    # From beside this file; nothing that a script could import.
+    tools = importlib.import_module("redoma_tools")
+    del sys.modules["redoma_tools"]
     for module in COMMON:
         try:
             importlib.import_module(module)
@@ -356,9 +461,16 @@ def main():
     reseed()
     if has_time:
         rehearse()
-    script, path = become(*line.wait())
+    words, *rest = line.wait()
+    options = json.loads(words) if words else None
+    script, path = become(*rest)
+    frames = Frames(options["nonce"]) if options and options["nonce"] else None
+    if options and options["tools"]:
+        tools.give(script.__dict__, options["tools"], frames)
+    if options and options["shadows"]:
+        make_way_for_own_modules()
     count = len(sys.modules)
-    code = run(script, path)
+    code = run(script, path, options, frames)
     finish(script, count)
     if code == INTERRUPTED:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
