@@ -27,7 +27,7 @@ impl Invocation {
         let mut argv = vec![path.to_owned()];
         argv.extend(language.arguments.iter().map(|argument| argument.replace("{script}", script)));
         argv.extend_from_slice(arguments);
-        let environment = environment(language, limits);
+        let environment = environment(runtime, language, limits);
         Ok(match language.stage {
             None => Self { path: path.to_owned(), argv, environment },
             Some(Stage::Typescript) => {
@@ -50,7 +50,7 @@ impl Invocation {
 }
 
 /// All of the environment that a program gets; nothing of ours is in it.
-fn environment(language: &Language, limits: &Limits) -> Vec<(String, String)> {
+fn environment(runtime: &Runtime, language: &Language, limits: &Limits) -> Vec<(String, String)> {
     let mut environment = vec![
         ("PATH", "/opt/python/bin:/usr/local/bin:/usr/bin:/bin".to_owned()),
         ("HOME", "/home/sandbox".to_owned()),
@@ -64,6 +64,9 @@ fn environment(language: &Language, limits: &Limits) -> Vec<(String, String)> {
         // Numeric libraries start a thread per core of the host, unless told how many they may use.
         ("OMP_NUM_THREADS", threads(limits)),
         ("OPENBLAS_NUM_THREADS", threads(limits)),
+        // For all languages: any program may start Python.
+        ("MPLBACKEND", runtime.plot_backend().to_owned()),
+        ("MPLCONFIGDIR", "/home/sandbox/.config/matplotlib".to_owned()),
     ];
     environment.extend(language.environment.iter().map(|(key, value)| (key.as_str(), value.clone())));
     let mut environment: Vec<_> =

@@ -22,6 +22,8 @@ pub const FORMAT: u32 = 1;
 pub const SYSTEM_DATA: &str = "/var/lib/redoma";
 /// The mount point of the Python environment inside.
 pub const PYTHON: &str = "opt/python";
+/// The file of matplotlib's backend that `redoma setup` puts among the Python environment's packages.
+pub const PLOTS_MODULE: &str = "redoma_plots.py";
 /// The mount point of this program inside, for languages with a stage before the program.
 /// In a folder that no image has a say in.
 pub const INSIDE: &str = ".redoma/inside";
@@ -65,6 +67,7 @@ pub struct Runtime {
     /// The folder, locked while it is in use: `redoma setup` does not remove a runtime that anybody holds. The folder and
     /// not a file in it, since files there are replaced and the folder is only ever renamed.
     in_use: Option<File>,
+    has_plots: bool,
 }
 
 #[derive(Debug)]
@@ -102,7 +105,12 @@ impl Runtime {
         if manifest.format != FORMAT {
             return Err(unsound(format!("made by another version of redoma (format {})", manifest.format)));
         }
-        Ok(Self { folder: folder.to_owned(), kind: Kind::Prepared(manifest), in_use: Some(in_use) })
+        let versions = fs::read_dir(folder.join("python/lib")).into_iter().flatten().flatten();
+        let has_plots = versions
+            .map(|version| version.path().join("site-packages").join(PLOTS_MODULE))
+            .any(|path| path.exists());
+        let kind = Kind::Prepared(manifest);
+        Ok(Self { folder: folder.to_owned(), kind, in_use: Some(in_use), has_plots })
     }
 
     fn root_folder(path: &Path) -> Result<Self, RuntimeError> {
@@ -111,7 +119,7 @@ impl Runtime {
         if !folder.join("usr").is_dir() && !folder.join("bin").is_dir() {
             return Err(RuntimeError::NotARoot(folder));
         }
-        Ok(Self { folder, kind: Kind::RootFolder, in_use: None })
+        Ok(Self { folder, kind: Kind::RootFolder, in_use: None, has_plots: false })
     }
 
     /// Whether what was found is still what is there: `redoma setup` replaces a runtime as a whole.
@@ -219,6 +227,11 @@ impl Runtime {
             }
         }
         Ok(tree)
+    }
+
+    /// What matplotlib draws with: a backend whose `show` leaves pictures, where it is there.
+    pub(crate) fn plot_backend(&self) -> &'static str {
+        if self.has_plots { "module://redoma_plots" } else { "Agg" }
     }
 
     /// Where inside the sandbox this language's program is.

@@ -39,6 +39,7 @@ CLOSED, PROGRAM, ZYGOTE, HURRIED_PROGRAM = 0, 1, 2, 3
 INTERRUPTED = -2
 MOST_BYTES = 160 << 10
 WORKSPACE = "/mnt/data"
+OWN_FOLDER = "/.redoma/"
 # Flags of `compile`, which `ast` has names for.
 ONLY_AST, TOP_LEVEL_AWAIT = 0x400, 0x2000
 COROUTINE = 0x80
@@ -57,7 +58,12 @@ def warm_matplotlib():
     axes.bar(["a", "b"], [1, 2])
     axes.set_title("title")
     axes.legend()
-    figure.savefig(io.BytesIO(), format="png")
+    # What `show` does, without leaving a file.
+    plots = sys.modules.get("redoma_plots")
+    if plots is not None:
+        plots.draw(figure)
+    else:
+        figure.savefig(io.BytesIO(), format="png")
     pyplot.close("all")
     # Each font in the cache is an open file.
     from matplotlib import font_manager
@@ -348,6 +354,12 @@ def own_trace(trace, path):
     """Without the frames of those who called the script, which are none of its own."""
     while trace is not None and trace.tb_frame.f_code.co_filename != path:
         trace = trace.tb_next
+    step = trace
+    while step is not None:
+        # Nor of what a tool's function does.
+        while step.tb_next is not None and step.tb_next.tb_frame.f_code.co_filename.startswith(OWN_FOLDER):
+            step.tb_next = step.tb_next.tb_next
+        step = step.tb_next
     return trace
 
 

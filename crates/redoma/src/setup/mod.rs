@@ -53,6 +53,7 @@ pub fn setup(global: &Global, arguments: &SetupArguments) -> anyhow::Result<()> 
         Some(old) => {
             // The folders of the host that it refers to may have changed since.
             etc::write(&folder.join("etc"))?;
+            python::add_plots(&folder.join("python"))?;
             write_manifest(&folder, &manifest(old.home_links))?;
             terminal::done(&format!("the runtime `base` in {} is up to date", folder.display()));
         }
@@ -85,6 +86,7 @@ fn build(
     fs::create_dir(&new).with_context(|| format!("can't make {}", new.display()))?;
     etc::write(&new.join("etc"))?;
     python::build(python, &new.join("python"))?;
+    python::add_plots(&new.join("python"))?;
     let links = python::matplotlib_cache(&new.join("python"))?;
     write_manifest(&new, &manifest(links))?;
     let in_place = || format!("can't put {} in place", folder.display());

@@ -8,12 +8,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
-use redoma_engine::runtime::PYTHON;
+use redoma_engine::runtime::{PLOTS_MODULE, PYTHON};
 
 use crate::terminal::Progress;
 
 /// Every package with its version and hashes.
 pub const LOCK: &str = include_str!("../../../../runtimes/base/requirements.lock");
+
+/// What makes `show` leave pictures.
+const PLOTS: &str = include_str!("../../../../runtimes/base/redoma_plots.py");
 
 const CANDIDATES: [&str; 2] = ["/usr/bin/python3", "/usr/local/bin/python3"];
 const OLDEST: (u32, u32) = (3, 11);
@@ -158,6 +161,28 @@ fn trim(folder: &Path) -> anyhow::Result<()> {
             fs::write(&path, format!("{interpreter}\n{rest}"))?;
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
         }
+    }
+    Ok(())
+}
+
+/// Puts matplotlib's backend of ours into an environment, also into one that was made before there was one. Whole or not at
+/// all: runs may go on in it.
+pub fn add_plots(folder: &Path) -> anyhow::Result<()> {
+    for packages in site_packages(folder)? {
+        let path = packages.join(PLOTS_MODULE);
+        if fs::read_to_string(&path).is_ok_and(|there| there == PLOTS) {
+            continue;
+        }
+        let new = packages.join(".redoma_plots.new");
+        fs::write(&new, PLOTS)
+            .and_then(|()| fs::rename(&new, &path))
+            .with_context(|| format!("can't write {}", path.display()))?;
+        // Sandboxes can't keep what they compile. Without it they do it each time: no reason to fail.
+        let _ = Command::new(folder.join("bin/python3"))
+            .args(["-I", "-m", "py_compile"])
+            .arg(&path)
+            .stdin(Stdio::null())
+            .output();
     }
     Ok(())
 }
