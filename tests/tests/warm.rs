@@ -456,6 +456,183 @@ fn inputs_and_other_limits_reach_a_waiting_sandbox() {
     }
 }
 
+/// Files for inputs, by their paths in the workspace.
+fn inputs(folder: &tempfile::TempDir, files: &[(&str, &str)]) -> serde_json::Value {
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open).unwrap();
+    let mut named = json!({});
+    for (number, (name, content)) in files.iter().enumerate() {
+        let path = folder.path().join(number.to_string());
+        std::fs::write(&path, content).unwrap();
+        named[*name] = path.to_str().into();
+    }
+    named
+}
+
+#[test]
+fn modules_among_the_inputs_go_before_those_that_are_loaded() {
+    let folder = tempfile::Builder::new().prefix("redoma-in-").tempdir_in("/var/tmp").unwrap();
+    let files = [
+        ("statistics.py", "whose = 'mine'"),
+        ("helpers.py", "import numpy\ndef total(): return int(numpy.array([1, 2]).sum())"),
+        ("mypkg/__init__.py", "from . import part"),
+        ("mypkg/part.py", "name = __name__"),
+        ("pandas/__init__.py", "whose = 'mine'"),
+        // What a bare interpreter does not take from here either.
+        ("os.py", "raise SystemExit('os')"),
+        ("itertools.py", "raise SystemExit('itertools')"),
+        ("json/table.csv", "no package"),
+    ];
+    let code = "\
+import statistics, helpers, mypkg, pandas, os, itertools, json, numpy
+print(statistics.whose, helpers.total(), mypkg.part.name, pandas.whose, os.getcwd(), json.loads('1'), numpy.__name__)
+";
+    for mode in Mode::available() {
+        let named = inputs(&folder, &files);
+        let mut engine = Engine::start(mode);
+        let before = engine.pool("exec, open");
+        let answer = engine.run_with("py", code, &json!({ "named_inputs": named }));
+        assert_eq!(answer["stdout"], "mine 3 mypkg.part mine /mnt/data 1 numpy\n", "{answer}");
+        assert_eq!(engine.pool("exec, open"), before, "it was to run in a copy of a zygote");
+        // A script can be in its own way, as everywhere.
+        let answer = engine.run_with("py", "import random\nprint(__name__)", &json!({ "name": "random.py" }));
+        assert_eq!(answer["stdout"], "random\n__main__\n", "{answer}");
+    }
+}
+
+#[test]
+fn inputs_have_folders_and_what_is_deleted_of_them_is_told() {
+    let folder = tempfile::Builder::new().prefix("redoma-in-").tempdir_in("/var/tmp").unwrap();
+    let names = ["a.txt", "größe/ü ß.csv", "skills/pptx/a.py", "skills/pptx/b.py", "skills/c.py", "d", "e"];
+    for mode in Mode::available() {
+        let named = inputs(&folder, &names.map(|name| (name, name)));
+        let mut engine = Engine::start(mode);
+        for (code, deleted) in [
+            ("cat a.txt 'größe/ü ß.csv' skills/pptx/b.py", &[][..]),
+            ("echo x >> a.txt; touch skills/new; mkdir skills/pptx/more; chmod 000 skills", &[]),
+            ("rm a.txt; mv d e", &["a.txt", "d"]),
+            ("rm -rf skills", &["skills/c.py", "skills/pptx/a.py", "skills/pptx/b.py"]),
+            (
+                "rm -rf skills; mkdir -p skills/pptx; echo 1 > skills/pptx/a.py",
+                &["skills/c.py", "skills/pptx/b.py"],
+            ),
+            ("mv skills s2", &["skills/c.py", "skills/pptx/a.py", "skills/pptx/b.py"]),
+            ("rm a.txt; mkdir a.txt; rm d; ln -s /etc/passwd d", &["a.txt", "d"]),
+            ("rm -r größe; echo x > größe; rm e; echo again > e", &["größe/ü ß.csv"]),
+            ("rm -rf skills; ln -s / skills", &["skills/c.py", "skills/pptx/a.py", "skills/pptx/b.py"]),
+        ] {
+            let answer = engine.run_with("bash", code, &json!({ "named_inputs": named }));
+            assert_eq!(answer["exit_code"], 0, "{code}: {answer}");
+            assert_eq!(answer["deleted_files"], json!(deleted), "{code}: {answer}");
+        }
+        let answer = engine.run_with("bash", "", &json!({ "named_inputs": { "../up": "/etc/passwd" } }));
+        assert!(answer["error"].as_str().unwrap().contains("`.` or `..`"), "{answer}");
+    }
+}
+
+#[test]
+fn a_script_may_have_another_name_in_every_language() {
+    let mut engine = Engine::start(Mode::available()[0]);
+    let folder = tempfile::Builder::new().prefix("redoma-in-").tempdir_in("/var/tmp").unwrap();
+    for (language, code, own) in [
+        ("py", "print(open('main.py').read(), __file__[10:])", "main.py"),
+        ("js", "console.log(require('fs').readFileSync('main.js', 'utf8'), __filename.slice(10))", "main.js"),
+        (
+            "ts",
+            "const n: string = 'main.ts'; console.log(require('fs').readFileSync(n, 'utf8'), 'x.ts')",
+            "main.ts",
+        ),
+        ("bash", "echo \"$(cat main.sh) $0\"", "main.sh"),
+    ] {
+        let name = format!("x.{}", own.rsplit_once('.').unwrap().1);
+        let more = json!({ "name": name, "named_inputs": inputs(&folder, &[(own, "input")]) });
+        let answer = engine.run_with(language, code, &more);
+        assert_eq!(answer["stdout"], format!("input {name}\n"), "{language}: {answer}");
+        assert_eq!(answer["files"], json!([]), "{language}");
+    }
+}
+
+#[test]
+fn the_value_of_the_last_line_is_told_and_changes_nothing_else() {
+    let mut engine = Engine::start(Mode::available()[0]);
+    for (code, value) in [
+        ("6 * 7", Some("42")),
+        ("print(1)", None),
+        ("x = {'a': 'ü'}\nprint(x)\nx", Some("{'a': 'ü'}")),
+        ("x = 1", None),
+        ("None", None),
+        ("", None),
+        ("'doc'", Some("'doc'")),
+        ("x = 5\n(y := x)", Some("5")),
+        ("class A:\n    def __repr__(self): raise SystemExit(3)\nA()", None),
+        ("class A:\n    def __repr__(self): return '\\ud800'\nA()", Some("\\ud800")),
+        ("import sys, os\nsys.stdout.close()\nos.close(1)\n1", Some("1")),
+    ] {
+        let answer = engine.run_with("py", code, &json!({ "last_value": true }));
+        assert_eq!((&answer["exit_code"], answer["value"].as_str()), (&json!(0), value), "{code}: {answer}");
+        assert_eq!(engine.run("py", code)["value"], json!(null));
+    }
+    for long in ["'ü' * 10_000_000", "bytes(10_000_000)", "[1] * 10_000_000"] {
+        let answer = engine.run_with("py", long, &json!({ "last_value": true }));
+        let length = answer["value"].as_str().unwrap().len();
+        assert!((60_000..=65_536).contains(&length), "{long}: {length}");
+    }
+    assert_eq!(engine.run_with("bash", "echo 1", &json!({ "last_value": true }))["stdout"], "1\n");
+    // What it prints, how it ends and which lines it names are the same.
+    for (what, code) in ENDINGS {
+        let [without, with] = [false, true].map(|wanted| {
+            let answer = engine.run_with("py", code, &json!({ "last_value": wanted }));
+            ["exit_code", "ending", "stdout", "stderr", "files"].map(|key| answer[key].clone())
+        });
+        assert_eq!(with, without, "{what}");
+    }
+}
+
+#[test]
+fn shown_plots_are_left_as_pictures() {
+    let code = "\
+import matplotlib.pyplot as plt
+plt.plot([1, 2]); plt.figure(); plt.bar(['a'], [2])
+open('plot-2.png', 'w').write('mine')
+plt.show()
+print(plt.get_fignums())
+figure, axes = plt.subplots(); plt.savefig('saved.png'); plt.show(block=False)
+from matplotlib.animation import FuncAnimation
+figure, axes = plt.subplots()
+animation = FuncAnimation(figure, lambda frame: axes.plot([frame]), frames=3)
+figure.show()
+";
+    let names = ["plot-1.png", "plot-2.png", "plot-3.png", "plot-4.png", "plot-5.png", "saved.png"];
+    let in_bash = format!("python3 - <<'END'\n{code}END\n");
+    for (language, code) in [("py", code), ("bash", &in_bash)] {
+        for way in Way::BOTH {
+            let arguments = way.flags().iter().copied().chain(["--lang", language, "-c", code]);
+            let report = run_json(Mode::available()[0], arguments);
+            assert_eq!(
+                (report.stdout.text.as_str(), report.stderr.text.as_str()),
+                ("[]\n", ""),
+                "{language}"
+            );
+            let mut files: Vec<_> = report.files.iter().map(|file| file.name.as_str()).collect();
+            files.sort_unstable();
+            assert_eq!(files, names, "{language}, {}", way.name());
+        }
+    }
+    let full = "\
+import matplotlib.pyplot as plt
+plt.plot([1, 2])
+try:
+    with open('big', 'wb') as file:
+        while True: file.write(bytes(1 << 16))
+except OSError: pass
+plt.show()
+print('went on')
+";
+    let report = run_json(Mode::available()[0], ["--disk", "8MiB", "-c", full]);
+    assert_eq!(report.stdout.text, "went on\n");
+    assert_eq!(report.stderr.text, "plot-1.png could not be kept: No space left on device\n");
+}
+
 #[test]
 fn nothing_is_left_of_a_killed_engine() {
     for mode in Mode::available() {
