@@ -505,7 +505,7 @@ fn inputs_have_folders_and_what_is_deleted_of_them_is_told() {
     let folder = tempfile::Builder::new().prefix("redoma-in-").tempdir_in("/var/tmp").unwrap();
     let names = ["a.txt", "größe/ü ß.csv", "skills/pptx/a.py", "skills/pptx/b.py", "skills/c.py", "d", "e"];
     for mode in Mode::available() {
-        let named = inputs(&folder, &names.map(|name| (name, name)));
+        let request_inputs = inputs(&folder, &names.map(|name| (name, name)));
         let mut engine = Engine::start(mode);
         for (code, deleted) in [
             ("cat a.txt 'größe/ü ß.csv' skills/pptx/b.py", &[][..]),
@@ -519,9 +519,10 @@ fn inputs_have_folders_and_what_is_deleted_of_them_is_told() {
             ("mv skills s2", &["skills/c.py", "skills/pptx/a.py", "skills/pptx/b.py"]),
             ("rm a.txt; mkdir a.txt; rm d; ln -s /etc/passwd d", &["a.txt", "d"]),
             ("rm -r größe; echo x > größe; rm e; echo again > e", &["größe/ü ß.csv"]),
+            ("rm d; chmod 000 skills/pptx skills /mnt/data", &["d"]),
             ("rm -rf skills; ln -s / skills", &["skills/c.py", "skills/pptx/a.py", "skills/pptx/b.py"]),
         ] {
-            let answer = engine.run_with("bash", code, &json!({ "named_inputs": named }));
+            let answer = engine.run_with("bash", code, &json!({ "named_inputs": request_inputs }));
             assert_eq!(answer["exit_code"], 0, "{code}: {answer}");
             assert_eq!(answer["deleted_files"], json!(deleted), "{code}: {answer}");
         }

@@ -11,6 +11,9 @@ use crate::frames::{Piece, Splitter};
 use crate::supervise::{Observer, Stop};
 use crate::tools::{Heard, Said, Tools};
 
+/// Nobody reads more of a value.
+const LONGEST_VALUE: usize = 64 << 10;
+
 /// The supervisor's side of a program that speaks in frames.
 #[derive(Debug)]
 pub(crate) struct Aside {
@@ -53,7 +56,7 @@ impl Aside {
         splitter.push(bytes, |piece| match piece {
             Piece::Output(bytes) => show(bytes, capture, observer),
             Piece::Frame(bytes) => match serde_json::from_slice(bytes) {
-                Ok(Content::Value(text)) => *value = Some(text),
+                Ok(Content::Value(text)) => *value = Some(shortened(text)),
                 Ok(Content::Call(said)) => match tools.as_ref().map(|tools| tools.hear(said)) {
                     Some(Heard::Call(call)) => observer.tool_call(call),
                     Some(Heard::TooMany) => heeded = Err(Stop::TooManyCalls),
@@ -104,6 +107,12 @@ impl Aside {
             }
         }
     }
+}
+
+/// Honest ones are as short already.
+fn shortened(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(LONGEST_VALUE));
+    text
 }
 
 fn show(bytes: &[u8], capture: &mut Capture, observer: &mut dyn Observer) {

@@ -12,11 +12,12 @@ use redoma_model::{IsolationReport, Layer, RunReport};
 use crate::host::{Host, Refused, has_swap};
 use crate::identity::Identities;
 use crate::outcome::{add_files, report};
+use crate::pipes::Pipes;
 use crate::program::Invocation;
 use crate::request::{RunError, RunRequest};
 use crate::runtime::{INSIDE, Runtime};
 use crate::staging::{RunFolder, check_names};
-use crate::supervise::{Haste, Interrupt, Observer, Pipes, Supervisor};
+use crate::supervise::{Haste, Interrupt, Observer, Supervisor};
 
 /// Where runs take place.
 #[derive(Debug, Clone, Copy)]

@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Component, Path};
 
-use rustix::fs::{AtFlags, FileType, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::harvest::open_beneath;
@@ -17,6 +17,8 @@ use crate::staging::Input;
 
 /// The names of those inputs that are no longer there. `upper` is the code's own layer.
 pub(crate) fn deleted(upper: BorrowedFd<'_>, inputs: &[Input]) -> Result<Vec<String>, Errno> {
+    // The code may have taken its own rights away: they are given back, here and on the way.
+    let _ = rustix::fs::fchmod(upper, Mode::from_raw_mode(0o700));
     let mut gone = Vec::new();
     for input in inputs {
         if is_deleted(upper, Path::new(&input.name))? {
@@ -52,10 +54,9 @@ fn is_deleted(upper: BorrowedFd<'_>, name: &Path) -> Result<bool, Errno> {
     Ok(false)
 }
 
-/// The code may have taken its own rights away: then they are given back.
 fn open_folder(folder: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
     let opened = open_beneath(folder, name, OFlags::DIRECTORY)?;
-    let _ = rustix::fs::fchmod(&opened, rustix::fs::Mode::from_raw_mode(0o700));
+    let _ = rustix::fs::fchmod(&opened, Mode::from_raw_mode(0o700));
     Ok(opened)
 }
 

@@ -46,13 +46,28 @@ impl Splitter {
 
     /// Takes a part of the stream; hands it on in pieces, in order.
     pub(crate) fn push(&mut self, bytes: &[u8], mut hand_on: impl FnMut(Piece<'_>)) -> Result<(), Stop> {
-        let mut joined = std::mem::take(&mut self.held);
-        let mut rest = if joined.is_empty() {
-            bytes
-        } else {
-            joined.extend_from_slice(bytes);
-            &joined[..]
-        };
+        let mut joined = Vec::new();
+        let mut rest = bytes;
+        if self.is_in_frame() {
+            // Only what is new is looked at: it may come byte by byte.
+            let end = rest.iter().position(|byte| *byte == b'\n');
+            let (more, behind) = end.map_or((rest, &[][..]), |end| (&rest[..end], &rest[end + 1..]));
+            self.held.extend_from_slice(more);
+            if self.held.len() > LONGEST {
+                return Err(Stop::Limit(LimitName::Output));
+            }
+            if end.is_none() {
+                return Ok(());
+            }
+            let frame = std::mem::take(&mut self.held);
+            self.taken += frame.len() as u64 + 1;
+            hand_on(Piece::Frame(frame.get(self.start.len()..).unwrap_or_default()));
+            rest = behind;
+        } else if !self.held.is_empty() {
+            joined.append(&mut self.held);
+            joined.extend_from_slice(rest);
+            rest = &joined;
+        }
         // Where to look on for a separator, in `rest`.
         let mut from = 0;
         while let Some(at) = rest[from..].iter().position(|byte| *byte == SEPARATOR).map(|at| from + at) {
@@ -66,9 +81,6 @@ impl Splitter {
                     self.held = candidate.to_vec();
                     return Ok(());
                 };
-                if end > LONGEST {
-                    return Err(Stop::Limit(LimitName::Output));
-                }
                 self.taken += (self.start.len() + end + 1) as u64;
                 hand_on(Piece::Frame(&frame[..end]));
                 rest = &frame[end + 1..];
@@ -85,12 +97,16 @@ impl Splitter {
         Ok(())
     }
 
+    fn is_in_frame(&self) -> bool {
+        self.held.len() >= self.start.len()
+    }
+
     /// At the stream's end: what only looked like a beginning was output. A frame without an end is none.
     pub(crate) fn finish(&mut self, mut hand_on: impl FnMut(Piece<'_>)) {
-        let held = std::mem::take(&mut self.held);
-        if held.len() < self.start.len() {
-            hand_on_output(&held, &mut hand_on);
+        if !self.is_in_frame() {
+            hand_on_output(&self.held, &mut hand_on);
         }
+        self.held.clear();
     }
 }
 

@@ -5,9 +5,14 @@
 //! microseconds. It looks at `import` and `from` statements wherever they begin a line or follow a semicolon or colon.
 
 use std::collections::BTreeSet;
+use std::io::Read;
+
+use crate::staging::Input;
 
 /// As much of a program is looked at; imports are at its beginning.
 const MOST_BYTES: usize = 256 << 10;
+/// As many modules of its own are, beside it.
+const MOST_MODULES: usize = 8;
 
 /// The top-level names of the modules that `source` imports.
 pub(crate) fn imported_modules(source: &[u8]) -> BTreeSet<&str> {
@@ -31,6 +36,21 @@ pub(crate) fn imported_modules(source: &[u8]) -> BTreeSet<&str> {
         }
     }
     modules
+}
+
+/// The source of those inputs that are modules with one of these names: what they import is wanted too.
+pub(crate) fn read_imported(inputs: &[Input], names: &BTreeSet<&str>) -> Vec<Vec<u8>> {
+    let is_imported = |input: &&Input| {
+        let name = input.name.to_str().unwrap_or_default();
+        let module = name.strip_suffix("/__init__.py").or_else(|| name.strip_suffix(".py"));
+        module.is_some_and(|module| names.contains(module))
+    };
+    let read = |input: &Input| {
+        let mut source = Vec::new();
+        let file = input.open().ok()?;
+        file.take(MOST_BYTES as u64).read_to_end(&mut source).ok().map(|_| source)
+    };
+    inputs.iter().filter(is_imported).take(MOST_MODULES).filter_map(read).collect()
 }
 
 /// `a` of `a.b as c`.

@@ -16,6 +16,7 @@
 //! | `base64.rs` | bytes as text |
 //! | `imports.rs` | which modules a Python program names |
 //! | `supervise.rs` | watching it: output, input, deadlines, limits |
+//! | `pipes.rs` | reading what it prints, writing what it reads |
 //! | `wall_clock.rs` | the clock of a run, which can stand still |
 //! | `frames.rs` | telling output from what a program says beside it |
 //! | `aside.rs` | hearing that, and saying something back |
@@ -44,6 +45,7 @@ pub mod language;
 mod native;
 mod outcome;
 mod outlet;
+mod pipes;
 mod program;
 mod request;
 pub mod runtime;
@@ -60,8 +62,9 @@ pub use host::{Host, Refused};
 pub use language::{Language, Languages, UnknownLanguage};
 pub use native::{InsideFiles, Native, NativeConfig, Supply};
 pub use outlet::{FolderOutlet, Outlet, Put};
+pub use pipes::Stdin;
 pub use request::{RunError, RunRequest, Source};
 pub use runtime::{Manifest, Runtime, RuntimeError};
 pub use staging::{Input, StagingError};
-pub use supervise::{Cancel, Observer, Stdin};
+pub use supervise::{Cancel, Observer};
 pub use tools::{AnswerError, Answers, ToolAnswer, ToolCall, ToolFunction, Tools};

@@ -12,9 +12,9 @@ use crate::harvest::HarvestError;
 use crate::host::Refused;
 use crate::language::Language;
 use crate::outlet::Outlet;
+use crate::pipes::Stdin;
 use crate::runtime::RuntimeError;
 use crate::staging::{Input, StagingError};
-use crate::supervise::Stdin;
 use crate::tools::Tools;
 
 /// The program to run.

@@ -50,6 +50,18 @@ impl Input {
             path.file_name().map(ToOwned::to_owned).ok_or_else(|| StagingError::NoName(path.clone()))?;
         Ok(Self { path, name })
     }
+
+    pub(crate) fn open(&self) -> Result<File, StagingError> {
+        let read = |source| StagingError::Read { path: self.path.clone(), source };
+        // Not blocking on a FIFO that somebody passes by mistake.
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
+            .open(&self.path)
+            .map_err(read)?;
+        let is_file = file.metadata().map_err(read)?.is_file();
+        if is_file { Ok(file) } else { Err(StagingError::NotAFile(self.path.clone())) }
+    }
 }
 
 /// Checks that the inputs can go into one workspace with `script`.
@@ -154,16 +166,7 @@ fn own(path: &Path, ids: Ids) -> io::Result<()> {
 }
 
 fn copy(input: &Input, folder: &Path, ids: Ids) -> Result<(), StagingError> {
-    let read = |source| StagingError::Read { path: input.path.clone(), source };
-    // Not blocking on a FIFO that somebody passes by mistake.
-    let mut source = OpenOptions::new()
-        .read(true)
-        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
-        .open(&input.path)
-        .map_err(read)?;
-    if !source.metadata().map_err(read)?.is_file() {
-        return Err(StagingError::NotAFile(input.path.clone()));
-    }
+    let mut source = input.open()?;
     let target = folder.join(&input.name);
     File::options()
         .write(true)

@@ -9,29 +9,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use redoma_jail::cgroup::{Group, GroupUsage};
-use redoma_jail::{Event, JailError, Sandbox, SignalPipe, Stdio, Weakening, above_stdio};
+use redoma_jail::{Event, JailError, Sandbox, SignalPipe, Weakening};
 use redoma_model::{LimitName, Limits};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::io::{Errno, IoSliceMut, ReadWriteFlags};
-use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::io::Errno;
 
 use crate::aside::Aside;
 use crate::capture::{Capture, Stream};
+use crate::pipes::{CHUNK, InputBuffer, Pipes, Stdin, pass_on, pass_on_all, read_piece};
 use crate::tools::{ToolCall, Tools};
 use crate::wall_clock::WallClock;
 
 /// How often usage is looked at while the program runs.
 const SAMPLE: Duration = Duration::from_millis(50);
-const CHUNK: usize = 16 << 10;
-
-/// Where the program's standard input comes from.
-#[derive(Debug, Default)]
-pub enum Stdin {
-    #[default]
-    Empty,
-    /// Passed on as it comes.
-    From(OwnedFd),
-}
 
 /// Who is told what the program prints, while it runs.
 pub trait Observer {
@@ -151,39 +141,6 @@ impl DiskUse {
     }
 }
 
-/// The supervisor's ends of the program's pipes.
-#[derive(Debug)]
-pub(crate) struct Pipes {
-    stdin: Option<OwnedFd>,
-    stdout: Option<OwnedFd>,
-    stderr: Option<OwnedFd>,
-}
-
-impl Pipes {
-    /// Both sides; the program's is to be dropped once it has started.
-    pub(crate) fn new() -> io::Result<(Self, Stdio<OwnedFd>)> {
-        let pipe = || -> Result<(OwnedFd, OwnedFd), Errno> {
-            let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
-            Ok((above_stdio(reader)?, above_stdio(writer)?))
-        };
-        let (theirs_in, ours_in) = pipe()?;
-        let (ours_out, theirs_out) = pipe()?;
-        let (ours_err, theirs_err) = pipe()?;
-        for ours in [&ours_in, &ours_out, &ours_err] {
-            rustix::io::ioctl_fionbio(ours, true)?;
-        }
-        let ours = Self { stdin: Some(ours_in), stdout: Some(ours_out), stderr: Some(ours_err) };
-        Ok((ours, Stdio { stdin: theirs_in, stdout: theirs_out, stderr: theirs_err }))
-    }
-
-    /// Says where input will come from. An empty input is one whose other end is closed.
-    pub(crate) fn expect(&mut self, stdin: &Stdin) {
-        if matches!(stdin, Stdin::Empty) {
-            self.stdin = None;
-        }
-    }
-}
-
 pub(crate) struct Supervisor<'a> {
     pub(crate) sandbox: &'a mut Sandbox,
     pub(crate) group: Option<&'a dyn Group>,
@@ -248,26 +205,7 @@ impl Supervisor<'_> {
                 watched.stop = Some(stop);
                 break None;
             }
-            // A few pieces at a time: the clock and the other stream want their turn too.
-            for _ in 0..8 {
-                let more = ready.stdout && self.pass_on_stdout(&mut watched);
-                let more_errors = ready.stderr
-                    && pass_on(&mut self.pipes.stderr, &mut watched.stderr, Stream::Stderr, self.observer);
-                if !more && !more_errors {
-                    break;
-                }
-            }
-            if let Some(tools) = self.tools().filter(|_| ready.answers) {
-                tools.silence_bell();
-            }
-            match &mut self.aside {
-                Some(aside) if aside.tools.is_some() => aside.feed(&mut self.pipes.stdin),
-                _ if ready.stdin => input.feed(&mut self.stdin, &mut self.pipes.stdin),
-                _ => {}
-            }
-            if watched.stdout.is_flood(0) || watched.stderr.is_flood(0) {
-                watched.stop = watched.stop.or(Some(Stop::Limit(LimitName::Output)));
-            }
+            self.pass_on(&ready, &mut input, &mut watched);
             if watched.stop.is_some() {
                 break None;
             }
@@ -299,16 +237,7 @@ impl Supervisor<'_> {
             watched.wall = clock.elapsed(Instant::now());
         }
         watched.event = event.unwrap_or(Event::Gone);
-        // Everybody who could write is gone: what is in the pipes now is all there will be.
-        if let Some(aside) = &mut self.aside {
-            aside.end_calls();
-        }
-        while self.pass_on_stdout(&mut watched) {}
-        if let Some(mut aside) = self.aside.take() {
-            aside.finish(&mut watched.stdout, self.observer);
-            watched.value = aside.value;
-        }
-        pass_on_all(&mut self.pipes.stderr, &mut watched.stderr, Stream::Stderr, self.observer);
+        self.empty_pipes(&mut watched);
         watched.disk.look(self.sandbox.workspace());
         Ok(watched)
     }
@@ -335,6 +264,43 @@ impl Supervisor<'_> {
         }
         let left = self.limits.wall.0.saturating_sub(clock.elapsed(now));
         if left.is_zero() { Err(Stop::Limit(LimitName::Wall)) } else { Ok(left) }
+    }
+
+    /// Passes on what there is of output and input.
+    fn pass_on(&mut self, ready: &Ready, input: &mut InputBuffer, watched: &mut Watched) {
+        // A few pieces at a time: the clock and the other stream want their turn too.
+        for _ in 0..8 {
+            let more = ready.stdout && self.pass_on_stdout(watched);
+            let more_errors = ready.stderr
+                && pass_on(&mut self.pipes.stderr, &mut watched.stderr, Stream::Stderr, self.observer);
+            if !more && !more_errors {
+                break;
+            }
+        }
+        if let Some(tools) = self.tools().filter(|_| ready.answers) {
+            tools.silence_bell();
+        }
+        match &mut self.aside {
+            Some(aside) if aside.tools.is_some() => aside.feed(&mut self.pipes.stdin),
+            _ if ready.stdin => input.feed(&mut self.stdin, &mut self.pipes.stdin),
+            _ => {}
+        }
+        if watched.stdout.is_flood(0) || watched.stderr.is_flood(0) {
+            watched.stop = watched.stop.or(Some(Stop::Limit(LimitName::Output)));
+        }
+    }
+
+    /// Everybody who could write is gone: what is in the pipes now is all there will be.
+    fn empty_pipes(&mut self, watched: &mut Watched) {
+        if let Some(aside) = &mut self.aside {
+            aside.end_calls();
+        }
+        while self.pass_on_stdout(watched) {}
+        if let Some(mut aside) = self.aside.take() {
+            aside.finish(&mut watched.stdout, self.observer);
+            watched.value = aside.value;
+        }
+        pass_on_all(&mut self.pipes.stderr, &mut watched.stderr, Stream::Stderr, self.observer);
     }
 
     /// Reads one piece of standard output. Whether there may be more at once.
@@ -476,96 +442,6 @@ impl Ready {
             Source::Stderr => self.stderr = true,
             Source::Stdin => self.stdin = true,
             Source::Answers => self.answers = true,
-        }
-    }
-}
-
-/// Reads one piece of output; closes the pipe at its end. Whether there may be more at once.
-fn pass_on(
-    pipe: &mut Option<OwnedFd>,
-    capture: &mut Capture,
-    stream: Stream,
-    observer: &mut dyn Observer,
-) -> bool {
-    let mut buffer = [0u8; CHUNK];
-    let Some(bytes) = read_piece(pipe, &mut buffer) else { return false };
-    let head = capture.push(bytes);
-    if !head.is_empty() {
-        observer.output(stream, head);
-    }
-    true
-}
-
-/// What is in a pipe now, if anything is. At its end it is closed.
-fn read_piece<'a>(pipe: &mut Option<OwnedFd>, buffer: &'a mut [u8; CHUNK]) -> Option<&'a [u8]> {
-    match rustix::io::read(pipe.as_ref()?, &mut buffer[..]) {
-        Err(Errno::AGAIN | Errno::INTR) => None,
-        Ok(0) | Err(_) => {
-            *pipe = None;
-            None
-        }
-        Ok(count) => buffer.get(..count),
-    }
-}
-
-fn pass_on_all(
-    pipe: &mut Option<OwnedFd>,
-    capture: &mut Capture,
-    stream: Stream,
-    observer: &mut dyn Observer,
-) {
-    while pass_on(pipe, capture, stream, observer) {}
-}
-
-/// Reads what is there. Others may read the same pipe, so that being readable a moment ago promises nothing.
-fn read_without_waiting(fd: &OwnedFd, buffer: &mut [u8]) -> Result<usize, Errno> {
-    let here = u64::MAX; // not at an offset, but wherever reading goes on
-    match rustix::io::preadv2(fd, &mut [IoSliceMut::new(buffer)], here, ReadWriteFlags::NOWAIT) {
-        // Not every kind of file can: those that can't (plain files) don't make one wait.
-        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => rustix::io::read(fd, buffer),
-        other => other,
-    }
-}
-
-/// What was read from our input and not yet taken by the program.
-#[derive(Debug, Default)]
-struct InputBuffer {
-    bytes: Vec<u8>,
-    taken: usize,
-    ended: bool,
-}
-
-impl InputBuffer {
-    fn wants_more(&self) -> bool {
-        self.taken == self.bytes.len() && !self.ended
-    }
-
-    /// Moves some input on. Closes the program's end when ours has ended or nobody reads it.
-    fn feed(&mut self, source: &mut Stdin, pipe: &mut Option<OwnedFd>) {
-        if self.wants_more()
-            && let Stdin::From(fd) = source
-        {
-            self.bytes.resize(CHUNK, 0);
-            match read_without_waiting(fd, &mut self.bytes) {
-                Ok(count) => self.bytes.truncate(count),
-                Err(Errno::AGAIN | Errno::INTR) => {
-                    self.bytes.clear();
-                    self.taken = 0;
-                    return;
-                }
-                Err(_) => self.bytes.clear(),
-            }
-            self.taken = 0;
-            self.ended = self.bytes.is_empty();
-        }
-        let Some(fd) = pipe else { return };
-        match rustix::io::write(&*fd, &self.bytes[self.taken..]) {
-            Ok(count) => self.taken += count,
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => self.ended = true,
-        }
-        if self.ended {
-            *pipe = None;
         }
     }
 }

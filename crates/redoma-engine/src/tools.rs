@@ -257,9 +257,8 @@ impl Answers {
             Err(message) => (Status::Error, message.clone()),
         };
         let mut state = self.0.lock();
-        let waiting = state.unanswered.get(id).ok_or_else(|| match state.is_over {
-            true => AnswerError::Over,
-            false => AnswerError::NoSuchCall(id.clone()),
+        let waiting = state.unanswered.get(id).ok_or_else(|| {
+            if state.is_over { AnswerError::Over } else { AnswerError::NoSuchCall(id.clone()) }
         })?;
         let id_inside = waiting.id_inside.clone();
         if !state.put(&id_inside, status, &text) {

@@ -26,7 +26,7 @@ use redoma_model::{Layer, Profile};
 use crate::backend::{Assigned, Backend, Status};
 use crate::host::Host;
 use crate::identity::Identities;
-use crate::imports::imported_modules;
+use crate::imports::{imported_modules, read_imported};
 use crate::language::{Languages, Warm};
 use crate::request::{RunError, RunRequest};
 use crate::runtime::Runtime;
@@ -408,6 +408,8 @@ impl Shared {
         match request.language.warm {
             Some(Warm::Zygote) => {
                 let mut imports = imported_modules(&request.source.code);
+                let own_modules = read_imported(&request.inputs, &imports);
+                imports.extend(own_modules.iter().flat_map(|source| imported_modules(source)));
                 if request.tools.is_some() {
                     imports.insert("asyncio");
                 }

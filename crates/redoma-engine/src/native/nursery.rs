@@ -20,10 +20,10 @@ use super::pool::{Ready, Seal};
 use crate::cold::add_group_layers;
 use crate::identity::Identity;
 use crate::language::Warm;
+use crate::pipes::Pipes;
 use crate::program::Invocation;
 use crate::request::RunError;
 use crate::runtime::{INSIDE, Runtime};
-use crate::supervise::Pipes;
 
 /// The library and the scripts of Python zygotes, below the nursery's own folder.
 const LIBRARY: &str = ".redoma/zygote.so";

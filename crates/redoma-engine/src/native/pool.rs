@@ -16,7 +16,7 @@ use super::Supply;
 use super::nursery::Nursery;
 use crate::backend::PoolStatus;
 use crate::identity::Identity;
-use crate::supervise::Pipes;
+use crate::pipes::Pipes;
 
 /// What waits in a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]

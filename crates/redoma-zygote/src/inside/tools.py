@@ -49,24 +49,18 @@ class Calls:
         while len(self.unanswered) >= MOST_AT_ONCE:
             await self.turn(loop)
         answer = loop.create_future()
+        # What was printed before the call is seen before it.
+        try:
+            sys.stdout.flush()
+        except Exception:
+            pass
         with self.lock:
             number = f"call_{self.count + 1:03}"
             frame = self.frames.encode(call={"id": number, "tool": function, "input": text})
             self.count += 1
             self.unanswered[number] = loop, answer
-            if sys.stdout is not None:
-                sys.stdout.flush()
             self.frames.send(frame)
-        self.waiting[loop] += 1
-        if self.waiting[loop] == 1:
-            loop.add_reader(self.answers, self.listen)
-        try:
-            status, text = await answer
-        finally:
-            self.waiting[loop] -= 1
-            if not self.waiting[loop]:
-                del self.waiting[loop]
-                loop.remove_reader(self.answers)
+        status, text = await self.wait(loop, answer)
         result = self.loads(text)
         if status != b"0":
             raise ToolError(result)
@@ -76,15 +70,20 @@ class Calls:
         """Waits until there is room for one more call."""
         turn = loop.create_future()
         self.queue.append((loop, turn))
-        # Answers make room, and this loop may be the only one to hear them.
+        try:
+            # Answers make room, and this loop may be the only one to hear them.
+            await self.wait(loop, turn)
+        except asyncio.CancelledError:
+            self.give_turn()
+            raise
+
+    async def wait(self, loop, future):
+        """Waits for something that an answer brings, and hears answers meanwhile."""
         self.waiting[loop] += 1
         if self.waiting[loop] == 1:
             loop.add_reader(self.answers, self.listen)
         try:
-            await turn
-        except asyncio.CancelledError:
-            self.give_turn()
-            raise
+            return await future
         finally:
             self.waiting[loop] -= 1
             if not self.waiting[loop]:
