@@ -271,9 +271,9 @@ class Frames:
     """What goes to the supervisor beside the output, within it: lines that begin with a number that it made up. On a
     descriptor of its own, so that they get there whatever the script does to its output."""
 
-    def __init__(self, nonce):
+    def __init__(self, nonce, output):
         self.start = b"\x1e" + nonce.encode()
-        self.output = os.dup(1)
+        self.output = output
         # As they are now, before the script can change them.
         self.write, self.dumps, self.repr = os.write, json.dumps, repr
 
@@ -314,11 +314,10 @@ def parts(source, path, wants_value, flags):
     return before, last
 
 
-def execute(main, path, options, frames):
+def execute(main, source, path, options, frames):
     names = main.__dict__
-    has_tools = bool(options and options["tools"])
-    flags = TOP_LEVEL_AWAIT if has_tools else 0
-    before, last = parts(read(path), path, bool(options and options["value"]), flags)
+    flags = TOP_LEVEL_AWAIT if options["tools"] else 0
+    before, last = parts(source, path, options["value"], flags)
     if any(code is not None and code.co_flags & COROUTINE for code in (before, last)):
         value = tools.run_awaiting(before, last, names)
     else:
@@ -335,7 +334,7 @@ def run(main, path, options, frames):
         if options is None:
             exec(compile(read(path), path, "exec", dont_inherit=True), main.__dict__)
         else:
-            execute(main, path, options, frames)
+            execute(main, read(path), path, options, frames)
     except SystemExit as error:
         return exit_code(error)
     except BaseException as error:
@@ -443,6 +442,7 @@ try: raise ValueError("rehearsal")
 except ValueError as error: text = str(error)
 print(sorted(squares, key=lambda item: -item["square"])[0], Thing("a"), text, file=OUT)
 """
+OPTIONS = '{"nonce": "0123456789abcdef0123456789abcdef", "value": true, "tools": [], "shadows": false}'
 
 
 def rehearse():
@@ -451,9 +451,12 @@ def rehearse():
     main, path = become("main.py")
     main.OUT = io.StringIO()
     read("/etc/passwd")
-    before, last = parts(REHEARSAL, path, True, 0)
-    exec(before, main.__dict__)
-    eval(last, main.__dict__)
+    exec(compile(REHEARSAL, path, "exec", dont_inherit=True), main.__dict__)
+    # The same for those who want to know its value.
+    options = json.loads(OPTIONS)
+    frames = Frames(options["nonce"], os.open("/dev/null", os.O_WRONLY))
+    execute(main, REHEARSAL + "squares", path, options, frames)
+    os.close(frames.output)
     clean(main.__dict__, len(sys.modules))
     flush(sys.stdout)
 
@@ -476,7 +479,7 @@ def main():
     words, *rest = line.wait()
     options = json.loads(words) if words else None
     script, path = become(*rest)
-    frames = Frames(options["nonce"]) if options and options["nonce"] else None
+    frames = Frames(options["nonce"], os.dup(1)) if options and options["nonce"] else None
     if options and options["tools"]:
         tools.give(script.__dict__, options["tools"], frames)
     if options and options["shadows"]:
