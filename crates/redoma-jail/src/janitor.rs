@@ -173,8 +173,11 @@ fn watch(socket: &OwnedFd, keep: &[i32], leftovers: &Leftovers, family: &str) ->
     }
     let _ = sys::ignore_polite_signals();
     let _ = rustix::thread::set_name(c"redoma-janitor");
-    // What a killed janitor left is rare and in nobody's way: one run in eight looks for it.
-    if std::process::id().is_multiple_of(8) {
+    // What a killed janitor left is rare and in nobody's way: one run in eight looks for it. By chance: where each run takes as
+    // many process ids as the one before, their numbers would never come to it.
+    let mut dice = [0u8];
+    let _ = rustix::rand::getrandom(&mut dice, rustix::rand::GetRandomFlags::NONBLOCK);
+    if dice[0].is_multiple_of(8) {
         cgroup::sweep(&leftovers.cgroup_parents, OwnerTag::is_stale, Duration::from_millis(100));
         sweep_folders(&leftovers.run_parent, OwnerTag::is_stale);
     }
