@@ -22,6 +22,10 @@ if [ "$(id -u)" -eq 0 ]; then
     target/debug/redoma setup --delegate "${REDOMA_TEST_UID:-54321}"
 fi
 
+step "installing LibreChat's own clients"
+command -v node >/dev/null && command -v npm >/dev/null || scripts/install-packages.sh nodejs npm
+tests/librechat/install.sh target/librechat-clients
+
 step "testing"
 if command -v cargo-nextest >/dev/null; then
     cargo nextest run --locked --no-fail-fast

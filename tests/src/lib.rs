@@ -5,11 +5,17 @@
 //! | `lib.rs` | starting the program, in either mode |
 //! | `host.rs` | oracles: what is left on the host after a run |
 //! | `engine.rs` | an engine that lives longer than a run |
+//! | `server.rs` | a server of one's own |
+//! | `http.rs` | a client that does what it is told |
+//! | `websocket.rs` | the same over a WebSocket |
 //! | `canary.rs` | files that nobody may read or change |
 
 pub mod canary;
 pub mod engine;
 pub mod host;
+pub mod http;
+pub mod server;
+pub mod websocket;
 
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;

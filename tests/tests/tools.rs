@@ -122,16 +122,16 @@ fn bash_calls_tools_in_substitutions_pipes_and_the_background() {
         let code = r#"#!/bin/bash
 set -eu
 x=$(add '{"a": 1, "b": 2}'); echo "$x"
-add '{"a": 5}' | tr a-z A-Z
+add '{"a": 5}' | tr a-z A-Z; echo
 add '{"a":1}' >one & add '{"a":2}' >two & wait
 cat one two | grep -o 'sum":.' | sort
 fail || echo "failed with $?"
 add '{bad' || echo "bad: $?"
 add a b || echo "two: $?"
-bash -c 'add "{\"a\": 9}"'
+bash -c 'add "{\"a\": 9}"; echo'
 timeout 0.3 bash -c silent || echo "gave up: $?"
 add '{
-  "a": 7 }'
+  "a": 7 }'; echo
 cat; echo "$LINENO $0 $#"
 "#;
         let (report, calls) = run(&mut engine, "bash", code);
@@ -153,7 +153,7 @@ gave up: 124
         let count = calls.len();
         assert_eq!(ids(&calls)[count - 1], format!("call_{count:03}"));
         let (report, _) = run(&mut engine, "bash", "long | wc -c\necho )");
-        assert_eq!(report["stdout"], "400001\n", "{report}");
+        assert_eq!(report["stdout"], "400002\n", "{report}");
         assert_eq!(report["stderr"].as_str().unwrap().lines().last().unwrap(), "main.sh: line 2: `echo )'");
     }
 }

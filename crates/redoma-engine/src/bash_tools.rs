@@ -36,7 +36,7 @@ while IFS= builtin read -r line <&49; do
   [[ ${line%% *} = "$id" ]] || builtin continue
   line=${line#* }
   case ${line%% *} in
-    0) builtin printf '%b\n' "${line#* }" ;;
+    0) builtin printf '%b' "${line#* }" ;;
     *) builtin printf '%b\n' "${line#* }" >&2 ;;
   esac
   builtin exit "${line%% *}"

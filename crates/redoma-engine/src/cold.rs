@@ -179,6 +179,8 @@ pub(crate) fn add_group_layers(
     layers: &mut Vec<Layer>,
 ) -> Result<(), Refused> {
     let given = group.map(Group::layers).unwrap_or_default();
+    // A nursery's sandboxes have these from the nursery's own group; what counts is theirs.
+    layers.retain(|layer| !matches!(layer, Layer::Swap | Layer::Io));
     if given.contains(&Layer::Swap) || !has_swap() {
         layers.push(Layer::Swap);
     } else if !waived.contains(&Layer::Swap) {

@@ -68,7 +68,8 @@ impl Engine {
         observer: &mut dyn Observer,
         cancel: &Cancel,
     ) -> Result<RunReport, RunError> {
-        let _turn = self.wait_for_turn(cancel)?;
+        // One that calls tools mostly waits for others; it would keep a turn from those who run.
+        let _turn = if request.tools.is_some() { None } else { Some(self.wait_for_turn(cancel)?) };
         self.backend.assign(request)?.run(observer, cancel)
     }
 

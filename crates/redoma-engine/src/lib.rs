@@ -7,6 +7,7 @@
 //! | `host.rs` | which layers this host gives, and whether that is enough |
 //! | `staging.rs` | the files that go in |
 //! | `request.rs` | what is asked for, and why it may not be had |
+//! | `interpreter/` | executions in sessions, with files that last: what the server calls |
 //! | `engine.rs` | many runs at once, under a limit |
 //! | `backend.rs` | what is needed of whoever provides sandboxes |
 //! | `native/` | the native backend: sandboxes made ahead of time |
@@ -41,6 +42,7 @@ mod harvest;
 pub mod host;
 mod identity;
 mod imports;
+pub mod interpreter;
 pub mod language;
 mod native;
 mod outcome;

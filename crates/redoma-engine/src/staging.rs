@@ -147,6 +147,20 @@ impl RunFolder {
     }
 }
 
+impl RunFolder {
+    /// A second name, or a copy, of this program: what is started later is what runs now, also if the file has been replaced
+    /// by a newer one meanwhile.
+    pub(crate) fn keep_program(&self, program: &Path) -> Result<PathBuf, StagingError> {
+        let kept = self.0.join("redoma");
+        let failed = |source| StagingError::Copy { path: program.to_owned(), folder: self.0.clone(), source };
+        // A link can't be made to another file system, nor by everybody to a file of root's.
+        if fs::hard_link(program, &kept).is_err() {
+            fs::copy(program, &kept).map_err(failed)?;
+        }
+        Ok(kept)
+    }
+}
+
 impl Drop for RunFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);

@@ -13,17 +13,19 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// Calls that may be without an answer at the same time. Programs that know of this wait; others are ended.
 pub(crate) const MOST_CALLS: usize = 64;
-/// What these may take together, as text: a value made of it takes some thirty times that.
+/// What these may take together, as text.
 const MOST_CALL_BYTES: usize = 4 << 20;
 /// Answers that the program has not read yet.
 const MOST_ANSWER_BYTES: usize = 16 << 20;
 /// Functions, and the length of a name, so that all of them fit into what a sandbox that waits is told.
 const MOST_FUNCTIONS: usize = 256;
 const LONGEST_NAME: usize = 64;
+/// A tool's own name is told with every call.
+const LONGEST_TOOL: usize = 256;
 
 /// A function for the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,20 +37,21 @@ pub struct ToolFunction {
 }
 
 /// A call that waits for an answer.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct ToolCall {
     /// Unique within the run: `call_001`, `call_002`, …
     pub id: String,
     pub tool: String,
-    /// A JSON object.
-    pub input: Value,
+    /// A JSON object, as text: its values would take many times as much.
+    pub input: Box<RawValue>,
 }
 
 /// An answer: a result, or a message that says why there is none.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolAnswer {
     pub call_id: String,
-    pub result: Result<Value, String>,
+    /// JSON as text, which takes a thirtieth of what its values would.
+    pub result: Result<String, String>,
 }
 
 /// What a program may call.
@@ -106,7 +109,7 @@ pub(crate) enum Dialect {
     /// As JSON.
     #[default]
     Json,
-    /// Strings as they are, all else as JSON; on one line, in the way that bash's `printf %b` reads back.
+    /// The same on one line, in the way that bash's `printf %b` reads back.
     Shell,
 }
 
@@ -117,11 +120,11 @@ pub(crate) struct Said {
     /// The function's identifier.
     tool: String,
     /// An object, or its text, which then may turn out to be none.
-    input: Value,
+    input: Box<RawValue>,
 }
 
 /// What is to be done about a call.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub(crate) enum Heard {
     Call(ToolCall),
     /// It needs nobody: it was answered here, or could not be a call.
@@ -145,7 +148,10 @@ impl Tools {
             return invalid(format!("{} tools are too many; {MOST_FUNCTIONS} fit", functions.len()));
         }
         let mut seen = std::collections::BTreeSet::new();
-        for ToolFunction { function, .. } in &functions {
+        for ToolFunction { function, tool } in &functions {
+            if tool.len() > LONGEST_TOOL {
+                return invalid(format!("a tool's name may have at most {LONGEST_TOOL} bytes"));
+            }
             if !is_identifier(function) {
                 return invalid(format!(
                     "`{function}` can't be a function's name; use letters, digits and _"
@@ -203,15 +209,12 @@ impl Tools {
         let function = self.functions.iter().find(|known| known.function == tool);
         let (true, Some(function)) = (is_sane, function) else { return Heard::Nothing };
         let mut state = self.desk.lock();
-        let (input, bytes) = match input {
-            Value::String(text) => (serde_json::from_str(&text).unwrap_or_default(), text.len()),
-            // It came as one: about as long as it was.
-            other => {
-                let bytes = other.to_string().len();
-                (other, bytes)
-            }
+        // It may have come as text.
+        let input = match serde_json::from_str::<String>(input.get()) {
+            Ok(text) => RawValue::from_string(text).ok(),
+            Err(_) => Some(input),
         };
-        if !input.is_object() {
+        let Some(input) = input.filter(|input| input.get().trim_start().starts_with('{')) else {
             let why = format!("{tool}: the argument is not a JSON object");
             return if state.put(&id_inside, Status::BadCall, &why) {
                 self.desk.ring();
@@ -219,7 +222,8 @@ impl Tools {
             } else {
                 Heard::TooMany
             };
-        }
+        };
+        let bytes = input.get().len();
         let taken: usize = state.unanswered.values().map(|call| call.bytes).sum();
         if state.unanswered.len() >= MOST_CALLS || taken + bytes > MOST_CALL_BYTES {
             return Heard::TooMany;
@@ -243,17 +247,13 @@ impl Answers {
     /// Gives an answer. Never waits.
     pub fn send(&self, answer: &ToolAnswer) -> Result<(), AnswerError> {
         let id = &answer.call_id;
-        let dialect = {
-            let state = self.0.lock();
-            if state.is_over {
-                return Err(AnswerError::Over);
-            }
-            state.dialect
-        };
+        if self.0.lock().is_over {
+            return Err(AnswerError::Over);
+        }
         // Without the lock, which the supervisor needs too.
         let (status, text) = match &answer.result {
-            Ok(Value::String(text)) if dialect == Dialect::Shell => (Status::Result, text.clone()),
-            Ok(value) => (Status::Result, value.to_string()),
+            // On one line. There are no line ends in JSON but between values.
+            Ok(json) => (Status::Result, json.replace(['\n', '\r'], " ")),
             Err(message) => (Status::Error, message.clone()),
         };
         let mut state = self.0.lock();
@@ -286,7 +286,7 @@ impl State {
     fn put(&mut self, id: &str, status: Status, text: &str) -> bool {
         let text = match (self.dialect, status) {
             (Dialect::Json, Status::Result) => text.to_owned(),
-            (Dialect::Json, _) => Value::from(text).to_string(),
+            (Dialect::Json, _) => serde_json::Value::from(text).to_string(),
             (Dialect::Shell, _) => text.replace('\\', "\\\\").replace('\n', "\\n").replace('\0', "\\0000"),
         };
         let line = format!("{id} {} {text}\n", status as u8).into_bytes();
@@ -317,7 +317,8 @@ mod tests {
         Tools::new(vec![function], Duration::from_secs(5)).unwrap()
     }
 
-    fn say(tools: &Tools, id: &str, input: Value) -> Heard {
+    fn say(tools: &Tools, id: &str, input: &serde_json::Value) -> Heard {
+        let input = serde_json::value::to_raw_value(input).unwrap();
         tools.hear(Said { id: id.into(), tool: "look_up".into(), input })
     }
 
@@ -329,10 +330,10 @@ mod tests {
     fn a_call_is_told_under_an_id_of_its_own_and_its_answer_under_the_programs() {
         let (tools, answers) = tools();
         for expected in ["call_001", "call_002"] {
-            let Heard::Call(call) = say(&tools, "same", json!({ "a": 1 })) else { panic!("no call") };
+            let Heard::Call(call) = say(&tools, "same", &json!({ "a": 1 })) else { panic!("no call") };
             assert_eq!((call.id.as_str(), call.tool.as_str()), (expected, "look up!"));
         }
-        let answer = ToolAnswer { call_id: "call_002".into(), result: Ok(json!(["x\n", 1])) };
+        let answer = ToolAnswer { call_id: "call_002".into(), result: Ok(json!(["x\n", 1]).to_string()) };
         assert_eq!(answers.send(&answer), Ok(()));
         assert_eq!(line(&tools), "same 0 [\"x\\n\",1]\n");
         assert_eq!(answers.send(&answer), Err(AnswerError::NoSuchCall("call_002".into())));
@@ -346,14 +347,14 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_gets_strings_as_they_are_on_one_line() {
+    fn a_shell_gets_json_on_one_line() {
         let (tools, answers) = tools();
         tools.speak(Dialect::Shell);
-        say(&tools, "a", json!("{\"x\": [1]}"));
-        let result = Ok(json!("a\\b\nc\0 "));
+        say(&tools, "a", &json!("{\"x\": [1]}"));
+        let result = Ok(json!("a\\b\nc\0 ").to_string());
         answers.send(&ToolAnswer { call_id: "call_001".into(), result }).unwrap();
-        assert_eq!(line(&tools), "a 0 a\\\\b\\nc\\0000 \n");
-        assert_eq!(say(&tools, "b", json!("{no json")), Heard::Nothing);
+        assert_eq!(line(&tools), "a 0 \"a\\\\\\\\b\\\\nc\\\\u0000 \"\n");
+        assert!(matches!(say(&tools, "b", &json!("{no json")), Heard::Nothing));
         assert_eq!(line(&tools), "b 2 look_up: the argument is not a JSON object\n");
     }
 
@@ -361,26 +362,27 @@ mod tests {
     fn neither_calls_nor_answers_pile_up() {
         let (tools, answers) = tools();
         for _ in 0..MOST_CALLS {
-            assert!(matches!(say(&tools, "x", json!({})), Heard::Call(_)));
+            assert!(matches!(say(&tools, "x", &json!({})), Heard::Call(_)));
         }
-        assert_eq!(say(&tools, "x", json!({})), Heard::TooMany);
-        let long = || Ok(Value::from("x".repeat(5 << 20)));
+        assert!(matches!(say(&tools, "x", &json!({})), Heard::TooMany));
+        let long = || Ok(format!("\"{}\"", "x".repeat(5 << 20)));
         for number in 1..=3 {
             answers.send(&ToolAnswer { call_id: format!("call_00{number}"), result: long() }).unwrap();
         }
         let call_id = "call_004".to_owned();
         let refused = answers.send(&ToolAnswer { call_id: call_id.clone(), result: long() });
         assert_eq!(refused, Err(AnswerError::TooMuch(call_id.clone())));
-        assert_eq!(answers.send(&ToolAnswer { call_id, result: Ok(json!(1)) }), Ok(()));
+        assert_eq!(answers.send(&ToolAnswer { call_id, result: Ok("1".to_owned()) }), Ok(()));
     }
 
     #[test]
     fn what_can_not_be_a_call_is_dropped() {
         let (tools, _answers) = tools();
-        let unknown = Said { id: "a".into(), tool: "other".into(), input: json!({}) };
-        assert_eq!(tools.hear(unknown), Heard::Nothing);
-        assert_eq!(say(&tools, "a b", json!({})), Heard::Nothing);
-        assert_eq!(say(&tools, "a\nb", json!({})), Heard::Nothing);
+        let input = RawValue::from_string("{}".to_owned()).unwrap();
+        let unknown = Said { id: "a".into(), tool: "other".into(), input };
+        assert!(matches!(tools.hear(unknown), Heard::Nothing));
+        assert!(matches!(say(&tools, "a b", &json!({})), Heard::Nothing));
+        assert!(matches!(say(&tools, "a\nb", &json!({})), Heard::Nothing));
         assert!(!tools.is_waiting() && tools.next_line().is_none());
     }
 

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{LimitError, Limits, LimitsPatch};
+use crate::units::Span;
 
 /// A complete profile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -14,6 +15,48 @@ pub struct Profile {
     /// Python modules that are loaded before anybody needs them: each list is an interpreter that waits with them, beside
     /// one with the standard library only.
     pub preload: Vec<Vec<String>>,
+    /// Whether the value of a Python program's last expression is its output, if it prints nothing.
+    pub last_value: bool,
+    /// How long a session lives after it was last used.
+    pub retention: Retention,
+}
+
+/// How long something is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retention {
+    Forever,
+    For(Span),
+}
+
+impl Retention {
+    /// In milliseconds; nothing is for ever.
+    pub fn millis(self) -> Option<i64> {
+        match self {
+            Self::Forever => None,
+            Self::For(span) => Some(i64::try_from(span.0.as_millis()).unwrap_or(i64::MAX)),
+        }
+    }
+}
+
+impl Serialize for Retention {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Forever => serializer.serialize_str("forever"),
+            Self::For(span) => span.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Retention {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        match text.as_str() {
+            "forever" => Ok(Self::Forever),
+            _ => text.parse().map(Self::For).map_err(|_| {
+                serde::de::Error::custom(format!("`{text}` is not a time; write 12h, 30d or forever"))
+            }),
+        }
+    }
 }
 
 impl Default for Profile {
@@ -23,6 +66,8 @@ impl Default for Profile {
             runtime: "base".to_owned(),
             limits: Limits::default(),
             preload: default_preload(),
+            last_value: true,
+            retention: Retention::For(Span::secs(30 * 86_400)),
         }
     }
 }
@@ -48,6 +93,8 @@ pub struct ProfilePatch {
     #[serde(default)]
     pub limits: LimitsPatch,
     pub preload: Option<Vec<Vec<String>>>,
+    pub last_value: Option<bool>,
+    pub retention: Option<Retention>,
 }
 
 impl Profile {
@@ -57,6 +104,8 @@ impl Profile {
             runtime: patch.runtime.clone().unwrap_or_else(|| self.runtime.clone()),
             limits: self.limits.with(&patch.limits)?,
             preload: patch.preload.clone().unwrap_or_else(|| self.preload.clone()),
+            last_value: patch.last_value.unwrap_or(self.last_value),
+            retention: patch.retention.unwrap_or(self.retention),
         })
     }
 }

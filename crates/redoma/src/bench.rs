@@ -234,7 +234,7 @@ impl Bench {
         let answers = lock(&self.answers).get(&ask.run).cloned();
         let answer = ToolAnswer {
             call_id: ask.call_id.clone(),
-            result: ask.error.clone().map_or_else(|| Ok(ask.result.clone()), Err),
+            result: ask.error.clone().map_or_else(|| Ok(ask.result.to_string()), Err),
         };
         match answers.ok_or(AnswerError::Over).and_then(|answers| answers.send(&answer)) {
             Ok(()) => json!({ "ok": true }),

@@ -17,7 +17,8 @@ Start here:
   redoma setup                          prepare the runtime (once)
   redoma doctor                         see what this host offers and what is missing
   redoma run -c 'print(6 * 7)'          run something
-  redoma run --out results plot.py      run a script and keep the files it makes"
+  redoma run --out results plot.py      run a script and keep the files it makes
+  redoma serve                          serve chats and agents on http://127.0.0.1:8000"
 )]
 pub struct Cli {
     #[command(flatten)]
@@ -40,6 +41,14 @@ pub struct Global {
 pub enum Command {
     /// Run a program once, isolated, without a server
     Run(Box<RunArguments>),
+    /// Serve chats and agents over HTTP
+    Serve(ServeArguments),
+    /// Say who may use the server
+    #[command(subcommand)]
+    Keys(KeysCommand),
+    /// Look at the conversations that the server keeps, and remove them
+    #[command(subcommand)]
+    Sessions(SessionsCommand),
     /// Prepare what is inside sandboxes: a Python environment, Node, folders
     Setup(SetupArguments),
     /// Check what this kernel and host offer, what is missing and how to get it
@@ -100,6 +109,105 @@ pub struct RunArguments {
     pub warm: bool,
     #[command(flatten)]
     pub limits: LimitArguments,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+On its first start it makes an admin key, shows it once and keeps it in admin.key in the data folder
+(readable for you alone); REDOMA_API_KEY sets another. Chats get keys of their own:
+
+  redoma keys create --client librechat     a key for LibreChat, which names its users itself
+  redoma keys create --user ana             a key for one person or agent
+
+What it serves: /v1 (LibreChat: LIBRECHAT_CODE_BASEURL=http://HOST:8000/v1), /api/v1 (its own API,
+described at /docs), /healthz, /readyz. It listens on this host only; for other hosts name an
+address of a private network with --listen, never one that the internet reaches. TLS is a reverse
+proxy's work.
+
+SIGTERM and Ctrl-C let running programs finish for up to 30 s; a second one ends them at once.")]
+pub struct ServeArguments {
+    /// Where to listen [default: 127.0.0.1:8000]
+    #[arg(long, env = "REDOMA_LISTEN", value_name = "ADDRESS:PORT")]
+    pub listen: Option<String>,
+    /// Let everybody in who can reach it, without keys; only on a loopback address
+    #[arg(long)]
+    pub no_auth: bool,
+    /// How the log looks: pretty or json [default: pretty on a terminal, else json]
+    #[arg(long, value_name = "FORMAT")]
+    pub log: Option<LogFormat>,
+    /// LibreChat's public key (PEM or JWKS), if it signs its requests
+    #[arg(long, env = "REDOMA_LIBRECHAT_JWT_KEY", value_name = "FILE")]
+    pub librechat_jwt_key: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFormat {
+    Pretty,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum KeysCommand {
+    /// Make a key and show it, once
+    Create(KeyArguments),
+    /// List keys, without their secrets
+    List {
+        /// Print JSON instead of a table
+        #[arg(long)]
+        json: bool,
+    },
+    /// Take a key back; it stops working at once
+    Revoke {
+        /// The key's id, as `redoma keys list` shows it
+        id: String,
+    },
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A client is a chat front end that acts for many users and says for which. All keys of one client
+open the same things, so that a new key can take an old one's place. A user's key opens what is
+theirs alone.")]
+pub struct KeyArguments {
+    /// A key for a chat front end of this name; with --user, the user's client
+    #[arg(long, value_name = "NAME", required_unless_present_any = ["user", "admin"])]
+    pub client: Option<String>,
+    /// A key for this user only
+    #[arg(long, value_name = "USER", conflicts_with = "admin")]
+    pub user: Option<String>,
+    /// A key that may do everything, keys included
+    #[arg(long, conflicts_with = "client")]
+    pub admin: bool,
+    /// A note for yourself
+    #[arg(long, value_name = "TEXT")]
+    pub label: Option<String>,
+    /// Print JSON instead of the key alone
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum SessionsCommand {
+    /// List conversations, oldest first
+    List {
+        /// Only this user's
+        #[arg(long, value_name = "USER")]
+        user: Option<String>,
+        /// At most so many
+        #[arg(long, default_value_t = 100, value_name = "COUNT")]
+        limit: usize,
+        /// Print JSON instead of a table
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove conversations with all their files. The server must not be running
+    Rm {
+        #[arg(value_name = "ID", required = true)]
+        ids: Vec<String>,
+    },
+    /// Check that the database is sound and every file is there as it was stored
+    Check,
 }
 
 #[derive(Debug, Args)]

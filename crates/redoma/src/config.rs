@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use redoma_engine::runtime::SYSTEM_DATA;
-use redoma_model::{Layer, Profile, ProfilePatch, UnknownLayer};
+use redoma_model::{ByteSize, Layer, Profile, ProfilePatch, Span, UnknownLayer};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::cli::Global;
+use crate::cli::{Global, LogFormat};
 
 /// The file as written.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -20,7 +20,64 @@ pub struct Config {
     #[serde(default)]
     engine: EngineSettings,
     #[serde(default)]
+    server: ServerSettings,
+    #[serde(default)]
+    storage: StorageSettings,
+    #[serde(default)]
+    uploads: UploadSettings,
+    #[serde(default)]
     profiles: BTreeMap<String, ProfilePatch>,
+}
+
+/// How the server is reached.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServerSettings {
+    /// Address and port [127.0.0.1:8000]
+    pub listen: Option<String>,
+    /// `keys`, or `none` on an address that only this host reaches [keys]
+    pub auth: Option<AuthSetting>,
+    /// LibreChat's public key, PEM or JWKS, if it signs its requests
+    pub librechat_jwt_key: Option<PathBuf>,
+    /// `pretty` or `json` [pretty on a terminal, else json]
+    pub log: Option<LogFormat>,
+    /// The most bytes of a request that is no upload [8MiB]
+    pub max_request: Option<ByteSize>,
+    /// Connections at the same time [4096]
+    pub connections: Option<usize>,
+    /// How long programs may go on when the server is told to end [30s]
+    pub shutdown_grace: Option<Span>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AuthSetting {
+    Keys,
+    None,
+}
+
+/// How much is stored.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StorageSettings {
+    /// Bytes of all files of a session, earlier versions included [1GiB]
+    pub session_quota: Option<ByteSize>,
+    /// Files of a session [20000]
+    pub session_files: Option<u64>,
+    /// Bytes of all sessions of a user [10GiB]
+    pub user_quota: Option<ByteSize>,
+    /// How often sessions are looked through for those whose time is over [1m]
+    pub sweep_every: Option<Span>,
+}
+
+/// Which files may come in.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UploadSettings {
+    /// Bytes of one file [150MiB]
+    pub max_size: Option<ByteSize>,
+    /// Extensions; `usual` stands for the default list, `*` for everything [usual]
+    pub allow: Option<Vec<String>>,
 }
 
 /// How many programs run at once, and how many sandboxes wait for them.
@@ -36,7 +93,7 @@ pub struct EngineSettings {
     /// A waiting interpreter is replaced after so many sandboxes [2000]
     pub zygote_sandboxes: Option<u32>,
     /// Or when it is so old [1h]
-    pub zygote_age: Option<redoma_model::Span>,
+    pub zygote_age: Option<Span>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -82,6 +139,24 @@ impl Config {
 
     pub fn engine(&self) -> &EngineSettings {
         &self.engine
+    }
+
+    pub fn server(&self) -> &ServerSettings {
+        &self.server
+    }
+
+    pub fn storage(&self) -> &StorageSettings {
+        &self.storage
+    }
+
+    pub fn uploads(&self) -> &UploadSettings {
+        &self.uploads
+    }
+
+    /// All profiles, by name.
+    pub fn profiles(&self) -> anyhow::Result<BTreeMap<String, Profile>> {
+        let names = ["default"].into_iter().chain(self.profiles.keys().map(String::as_str));
+        names.map(|name| Ok((name.to_owned(), self.profile(Some(name))?))).collect()
     }
 
     pub fn waived(&self) -> Result<Vec<Layer>, UnknownLayer> {
@@ -189,7 +264,10 @@ mod tests {
         let error = parse("[profile.a]\nruntime = \"x\"").unwrap_err();
         assert_eq!(error, "unknown key `profile`; did you mean `profiles`?");
         let error = parse("[profiles.a]\nnetwork = true").unwrap_err();
-        assert_eq!(error, "unknown key `network`; the keys here are runtime, limits, preload");
+        assert_eq!(
+            error,
+            "unknown key `network`; the keys here are runtime, limits, preload, last_value, retention"
+        );
     }
 
     #[test]

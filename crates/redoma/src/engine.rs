@@ -4,7 +4,8 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use redoma_engine::{Concurrency, InsideFiles, Native, NativeConfig, Supply};
-use redoma_model::Profile;
+use redoma_model::{ByteSize, Profile};
+use redoma_store::{Quota, Store};
 use redoma_zygote::inside;
 
 use crate::config::{Config, EngineSettings};
@@ -32,6 +33,18 @@ pub fn native(
         languages: languages.iter().map(|id| (*id).to_owned()).collect(),
     })?;
     Ok(native)
+}
+
+/// The store in the data folder, with the configuration's quotas.
+pub fn store(config: &Config, data_dir: &Path) -> anyhow::Result<Store> {
+    let settings = config.storage();
+    let quota = Quota {
+        session_bytes: settings.session_quota.unwrap_or(ByteSize::gib(1)).0,
+        session_files: settings.session_files.unwrap_or(20_000),
+        owner_bytes: settings.user_quota.unwrap_or(ByteSize::gib(10)).0,
+    };
+    std::fs::create_dir_all(data_dir).with_context(|| format!("can't make {}", data_dir.display()))?;
+    Ok(Store::open(data_dir, quota)?)
 }
 
 pub fn supply(settings: &EngineSettings) -> anyhow::Result<Supply> {

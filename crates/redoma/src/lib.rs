@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `cli.rs` | what can be said on the command line |
 //! | `run.rs` | `redoma run` |
+//! | `serve.rs` | `redoma serve` |
+//! | `keys.rs`, `sessions.rs` | `redoma keys`, `redoma sessions` |
 //! | `setup/` | `redoma setup` |
 //! | `doctor.rs` | `redoma doctor` |
 //! | `bench.rs` | `redoma bench` |
@@ -18,7 +20,10 @@ mod config;
 mod doctor;
 mod engine;
 mod inside;
+mod keys;
 mod run;
+mod serve;
+mod sessions;
 mod setup;
 mod systemd_scope;
 mod terminal;
@@ -40,6 +45,9 @@ pub fn main() -> ExitCode {
     let cli = cli::Cli::parse();
     let result = match cli.command {
         cli::Command::Run(arguments) => run::run(&cli.global, arguments),
+        cli::Command::Serve(arguments) => serve::serve(&cli.global, &arguments),
+        cli::Command::Keys(command) => keys::keys(&cli.global, command),
+        cli::Command::Sessions(command) => sessions::sessions(&cli.global, command),
         cli::Command::Setup(arguments) => setup::setup(&cli.global, &arguments).map(|()| ExitCode::SUCCESS),
         cli::Command::Bench(arguments) => bench::bench(&cli.global, &arguments),
         cli::Command::Doctor(arguments) => doctor::doctor(&cli.global, &arguments),

@@ -19,9 +19,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use redoma_jail::janitor::{Janitor, Leftovers, Made};
+use redoma_jail::janitor::{Janitor, Leftovers, Made, OwnerTag};
 use redoma_jail::nursery::{Assignment, Hurry};
-use redoma_model::{Layer, Profile};
+use redoma_model::{Layer, Limits, Profile};
 
 use crate::backend::{Assigned, Backend, Status};
 use crate::host::Host;
@@ -30,6 +30,7 @@ use crate::imports::{imported_modules, read_imported};
 use crate::language::{Languages, Warm};
 use crate::request::{RunError, RunRequest};
 use crate::runtime::Runtime;
+use crate::staging::RunFolder;
 use crate::tools::Tools;
 use nursery::{Nursery, STAGED};
 use pool::{Kind, Pool, Ready, Seal};
@@ -105,6 +106,8 @@ pub struct Native {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     undertaker: Mutex<Option<std::sync::mpsc::SyncSender<warm::Remains>>>,
+    /// Holds this program as it was when it started.
+    _own_program: RunFolder,
     /// Last, so that it outlives what it watches over.
     _janitor: Janitor,
 }
@@ -117,7 +120,7 @@ const PREPARATION: Duration = Duration::from_mins(2);
 impl Native {
     /// Starts it: a janitor, then threads that make a nursery and fill the pools. Must be called while this process has a
     /// single thread, for the janitor's sake.
-    pub fn start(config: NativeConfig) -> Result<Self, RunError> {
+    pub fn start(mut config: NativeConfig) -> Result<Self, RunError> {
         let host = Host::detect();
         host.layers_or_refuse(&config.waived)?;
         let identities = Identities::find()?;
@@ -135,6 +138,9 @@ impl Native {
         )?;
         // A runtime that is not there is told now, and not by every request.
         Runtime::find(&config.profile.runtime, &config.data_dir)?;
+        let run_parent = config.data_dir.join("run");
+        let own_program = RunFolder::make(&run_parent, OwnerTag::new().as_str(), None)?;
+        config.inside.program = own_program.keep_program(&config.inside.program)?;
         raise_open_files();
         let languages = Languages::built_in();
         let zygotes = Zygotes::new(&config.profile.preload);
@@ -200,7 +206,13 @@ impl Native {
                 }),
             )?;
         }
-        Ok(Self { shared, threads, undertaker: Mutex::new(Some(undertaker)), _janitor: janitor })
+        Ok(Self {
+            shared,
+            threads,
+            undertaker: Mutex::new(Some(undertaker)),
+            _own_program: own_program,
+            _janitor: janitor,
+        })
     }
 
     /// Makes sure that so many sandboxes of a kind wait; comes back when they do. For measurements.
@@ -251,6 +263,12 @@ const MOST_ELSE: usize = 16 << 10;
 /// What the functions of a run's tools take of it at most.
 fn tools_length(request: &RunRequest<'_>) -> usize {
     request.tools.iter().flat_map(Tools::names).map(|name| 2 * name.len() + 64).sum()
+}
+
+/// The limits that a sandbox is made with. The others are its supervisor's to look at.
+fn of_sandbox(limits: &Limits) -> Limits {
+    let Limits { wall, output, .. } = Limits::default();
+    Limits { wall, output, ..limits.clone() }
 }
 
 /// Threads that end and remove what is left of runs.
@@ -427,7 +445,7 @@ impl Shared {
             kinds.push(if request.language.stage.is_some() { Kind::Staged } else { Kind::Exec });
         }
         let is_usual = request.inputs.is_empty()
-            && request.profile.limits == self.config.profile.limits
+            && of_sandbox(&request.profile.limits) == of_sandbox(&self.config.profile.limits)
             && request.source.code.len() * 2 + escaped_length(&request.arguments) + tools_length(request)
                 < Assignment::MOST_PAYLOAD / 2;
         let seal = if is_usual { Seal::Ahead } else { Seal::OnAssignment };

@@ -140,18 +140,34 @@ def give(names, functions, frames):
     calls = Calls(frames)
     for name in functions:
         names[name] = make(calls, name)
-    names["ToolError"] = ToolError
+    # What scripts of models take for granted.
+    names.update(asyncio=asyncio, json=json, os=os, sys=sys, ToolError=ToolError, ToolExecutionError=ToolError)
 
 
 def make(calls, name):
     async def function(*positional, **arguments):
         if positional:
             raise TypeError(f"{name}() takes keyword arguments only, as in {name}(key=value)")
-        return await calls.call(name, arguments)
+        # As if it had not been given: that is what a model means by it.
+        return await calls.call(name, {key: value for key, value in arguments.items() if value is not None})
 
     function.__name__ = function.__qualname__ = name
     function.__module__ = "__main__"
     return function
+
+
+RETURN = "'return' outside function"
+
+
+def as_function(tree, path, flags):
+    """A script that returns, as the body of a function; the code that calls it."""
+    import ast
+
+    names = ast.parse("async def script(): pass\nawait script()")
+    names.body[0].body = tree.body
+    for node in (names.body[0], *ast.walk(names.body[1])):
+        node.lineno = node.end_lineno = node.col_offset = node.end_col_offset = 1
+    return compile(ast.fix_missing_locations(names), path, "exec", flags, dont_inherit=True)
 
 
 def run_awaiting(before, last, names):

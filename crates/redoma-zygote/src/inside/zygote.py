@@ -317,7 +317,13 @@ def parts(source, path, wants_value, flags):
 def execute(main, source, path, options, frames):
     names = main.__dict__
     flags = TOP_LEVEL_AWAIT if options["tools"] else 0
-    before, last = parts(source, path, options["value"], flags)
+    try:
+        before, last = parts(source, path, options["value"], flags)
+    except SyntaxError as error:
+        if not options["tools"] or error.msg != tools.RETURN:
+            raise
+        tree = compile(source, path, "exec", flags | ONLY_AST, dont_inherit=True)
+        before, last = tools.as_function(tree, path, flags), None
     if any(code is not None and code.co_flags & COROUTINE for code in (before, last)):
         value = tools.run_awaiting(before, last, names)
     else:

@@ -1,0 +1,80 @@
+//! What a program leaves, into the store. What it merely touched is not a result, and what may not be changed is not one
+//! either.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use redoma_model::{ExecutionId, FileName, Origin, Session, StoredFile};
+use redoma_store::{FileDetails, Store, StoreError, Written};
+
+use super::file_types::content_type;
+use crate::outlet::{Outlet, Put};
+
+#[derive(Debug)]
+pub(super) struct Artifacts<'a> {
+    store: &'a Store,
+    session: &'a Session,
+    execution: ExecutionId,
+    /// What went in, by name.
+    inputs: HashMap<&'a str, &'a StoredFile>,
+    /// Bytes that the quota leaves.
+    room: u64,
+    pub(super) files: Vec<(FileDetails, Written)>,
+    /// What there was no room for.
+    pub(super) refused: Vec<(String, String)>,
+}
+
+impl<'a> Artifacts<'a> {
+    pub(super) fn new(
+        store: &'a Store,
+        session: &'a Session,
+        execution: ExecutionId,
+        inputs: &'a [StoredFile],
+    ) -> Result<Self, StoreError> {
+        let inputs = inputs.iter().map(|file| (file.name.as_str(), file)).collect();
+        let quota = store.quota();
+        let of_owner = store.owner_bytes(&session.owner)?;
+        let room =
+            quota.session_bytes.saturating_sub(session.bytes).min(quota.owner_bytes.saturating_sub(of_owner));
+        Ok(Self { store, session, execution, inputs, room, files: Vec::new(), refused: Vec::new() })
+    }
+}
+
+impl Outlet for Artifacts<'_> {
+    fn put(&mut self, path: &Path, content: File, size: u64) -> io::Result<Put> {
+        let Some(name) = path.to_str() else {
+            return Ok(Put::Skipped("its name is not UTF-8".to_owned()));
+        };
+        let name: FileName = match name.parse() {
+            Ok(name) => name,
+            Err(why) => return Ok(Put::Skipped(format!("{why}"))),
+        };
+        let input = self.inputs.get(name.as_str()).copied();
+        if input.is_some_and(|input| input.read_only) {
+            return Ok(Put::Unchanged);
+        }
+        if size > self.room {
+            let why = "the quota is used up";
+            self.refused.push((name.as_str().to_owned(), why.to_owned()));
+            return Ok(Put::Skipped(why.to_owned()));
+        }
+        let mut incoming = self.store.begin_file(self.session, &name).map_err(io::Error::other)?;
+        io::copy(&mut content.take(size), &mut incoming)?;
+        let written = incoming.finish();
+        if input.is_some_and(|input| input.sha256 == written.sha256 && input.size == written.size) {
+            return Ok(Put::Unchanged);
+        }
+        self.room -= written.size.min(self.room);
+        let details = FileDetails {
+            content_type: content_type(&name),
+            name,
+            origin: Origin::Artifact,
+            read_only: false,
+            execution: Some(self.execution.clone()),
+        };
+        self.files.push((details, written));
+        Ok(Put::Kept)
+    }
+}

@@ -1,0 +1,327 @@
+//! A run on a session's files.
+
+use std::collections::HashMap;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redoma_model::{
+    ExecutionId, FileId, FileName, Principal, Resource, RunReport, Session, SessionId, Span, StoredFile,
+};
+use redoma_store::{Added, NewExecution, Outcome, new_session_id};
+use serde::{Deserialize, Serialize};
+
+use super::artifacts::Artifacts;
+use super::workspace::Workspace;
+use super::{Interpreter, InterpreterError};
+use crate::language::Language;
+use crate::pipes::Stdin;
+use crate::request::{RunError, RunRequest, Source};
+use crate::staging::Input;
+use crate::supervise::{Cancel, Observer};
+use crate::tools::Tools;
+
+/// As much of each output stream is kept with the execution.
+const KEPT_OUTPUT: usize = 64 << 10;
+
+/// Where a run takes place.
+#[derive(Debug, Clone)]
+pub enum Target {
+    /// In this session, which must be theirs.
+    Session(SessionId),
+    /// In a new one with this id, and with the files of another.
+    New { id: SessionId, like: Option<SessionId> },
+}
+
+impl Target {
+    pub fn id(&self) -> &SessionId {
+        match self {
+            Self::Session(id) | Self::New { id, .. } => id,
+        }
+    }
+}
+
+/// A file of another session that the program is to see.
+#[derive(Debug, Clone)]
+pub struct FileReference {
+    pub session: SessionId,
+    pub id: FileId,
+    pub name: FileName,
+    /// What the request says that it belongs to.
+    pub claimed: Option<Resource>,
+}
+
+/// What is asked for.
+#[derive(Debug)]
+pub struct ExecutionRequest {
+    pub id: ExecutionId,
+    pub target: Target,
+    pub language: String,
+    pub code: Vec<u8>,
+    pub arguments: Vec<String>,
+    pub files: Vec<FileReference>,
+    /// Less than the profile's, if less is wanted.
+    pub timeout: Option<Duration>,
+    pub tools: Option<Tools>,
+    /// Whether output is passed on as it comes.
+    pub live: bool,
+}
+
+/// A file that could not be kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    pub name: String,
+    pub reason: String,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Execution {
+    pub id: ExecutionId,
+    pub session: SessionId,
+    pub started_at: i64,
+    pub report: RunReport,
+    /// What the program made or changed.
+    pub files: Vec<StoredFile>,
+    /// Made, but not kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<Refusal>,
+    /// Files that the request named and that are not there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
+}
+
+/// A run that goes on.
+#[derive(Debug)]
+pub(super) struct Running {
+    session: Session,
+    cancel: Arc<Cancel>,
+}
+
+impl Interpreter {
+    /// A new session, with the files of this one if it is theirs.
+    pub fn new_target(
+        &self,
+        principal: &Principal,
+        like: Option<SessionId>,
+    ) -> Result<Target, InterpreterError> {
+        let like = match like.map(|id| self.session(principal, &id, None)) {
+            Some(Ok(session)) => Some(session.id),
+            Some(Err(InterpreterError::NotFound(_))) | None => None,
+            Some(Err(error)) => return Err(error),
+        };
+        Ok(Target::New { id: new_session_id()?, like })
+    }
+
+    /// Runs a program to its end, on its caller's thread.
+    pub fn execute(
+        &self,
+        principal: &Principal,
+        request: ExecutionRequest,
+        observer: &mut dyn Observer,
+        cancel: &Arc<Cancel>,
+    ) -> Result<Execution, InterpreterError> {
+        let language = self
+            .languages
+            .by_name(&request.language)
+            .map_err(|unknown| InterpreterError::BadRequest(unknown.to_string()))?;
+        // Held before it is looked at: from then on it stays.
+        let _held = self.store.hold(request.target.id());
+        let (session, begins) = match &request.target {
+            Target::Session(id) => (self.session(principal, id, None)?, false),
+            Target::New { id, .. } => {
+                let draft = self.draft_session(&principal.owner, None)?;
+                (Session { id: id.clone(), ..draft }, true)
+            }
+        };
+        let shown = match &request.target {
+            Target::Session(id) => Some(id),
+            Target::New { like, .. } => like.as_ref(),
+        };
+        let workspace = Workspace::gather(self, principal, shown, &request.files)?;
+        let _registered = self.register(&request.id, &session, cancel);
+        let started_at = self.store.now();
+
+        let mut profile = self.profile(&session.profile).clone();
+        if let Some(timeout) = request.timeout {
+            profile.limits.wall = Span(profile.limits.wall.0.min(timeout.max(Duration::from_millis(10))));
+        }
+        let last_value = profile.last_value && request.tools.is_none();
+        let inputs = workspace
+            .files
+            .iter()
+            .map(|(file, path)| Input { path: path.clone(), name: file.name.as_str().into() });
+        let stored: Vec<_> = workspace.files.iter().map(|(file, _)| file.clone()).collect();
+        let mut artifacts = Artifacts::new(&self.store, &session, request.id.clone(), &stored)?;
+        let run = RunRequest {
+            language,
+            source: Source { code: request.code, name: Some(script_name(language, &stored)) },
+            arguments: request.arguments,
+            stdin: Stdin::Empty,
+            inputs: inputs.collect(),
+            profile,
+            out: Some(&mut artifacts),
+            list_files: true,
+            live: request.live,
+            last_value,
+            tools: request.tools,
+        };
+        let mut refused = Vec::new();
+        let mut report = match self.engine.execute(run, observer, cancel) {
+            Ok(report) => report,
+            Err(RunError::Harvest { report, error }) => {
+                // What is wrong with the disk is not the client's to know.
+                (self.tell)(&error);
+                let reason = "the server could not store it; its log says why".to_owned();
+                refused.push(Refusal { name: "*".to_owned(), reason });
+                *report
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(value) = report.value.take()
+            && report.stdout.bytes == 0
+        {
+            report.stdout.text = format!("{value}\n");
+        }
+        let Artifacts { files, refused: no_room, .. } = artifacts;
+        refused.extend(no_room.into_iter().map(|(name, reason)| Refusal { name, reason }));
+
+        let deleted = std::mem::take(&mut report.deleted_files);
+        let is_protected =
+            |name: &String| stored.iter().any(|file| file.name.as_str() == name && file.read_only);
+        report.deleted_files = deleted.into_iter().filter(|name| !is_protected(name)).collect();
+        let is_gone = |file: &&StoredFile| {
+            file.session == session.id && report.deleted_files.iter().any(|name| name == file.name.as_str())
+        };
+        let gone = stored.iter().filter(is_gone).map(|file| file.id.clone()).collect();
+        let mut execution = Execution {
+            id: request.id.clone(),
+            session: session.id.clone(),
+            started_at,
+            report,
+            files: Vec::new(),
+            refused,
+            missing: workspace.missing,
+        };
+        let outcome = Outcome {
+            begins,
+            files,
+            gone,
+            all_or_nothing: false,
+            execution: Some(NewExecution {
+                id: request.id,
+                started_at,
+                language: language.id.clone(),
+                result: to_keep(execution.clone()),
+            }),
+        };
+        let added = self.store.commit(&session, outcome)?;
+        execution.add(added);
+        Ok(execution)
+    }
+
+    fn running(&self) -> MutexGuard<'_, HashMap<ExecutionId, Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn register(&self, id: &ExecutionId, session: &Session, cancel: &Arc<Cancel>) -> Registered<'_> {
+        let running = Running { session: session.clone(), cancel: Arc::clone(cancel) };
+        self.running().insert(id.clone(), running);
+        Registered { interpreter: self, id: id.clone() }
+    }
+
+    /// Ends a run of theirs.
+    pub fn cancel(&self, principal: &Principal, id: &ExecutionId) -> Result<(), InterpreterError> {
+        let running = self.running();
+        let found = running.get(id).filter(|running| principal.may_see(&running.session, None));
+        found.map(|running| running.cancel.cancel()).ok_or(InterpreterError::NotFound("execution that runs"))
+    }
+
+    /// Ends all runs; how many.
+    pub fn cancel_all(&self) -> usize {
+        let running = self.running();
+        running.values().for_each(|running| running.cancel.cancel());
+        running.len()
+    }
+
+    pub fn count_running(&self) -> usize {
+        self.running().len()
+    }
+
+    /// A run of theirs that is over.
+    pub fn execution(&self, principal: &Principal, id: &ExecutionId) -> Result<Execution, InterpreterError> {
+        let record = self.store.execution(id)?.ok_or(InterpreterError::NotFound("execution"))?;
+        match self.session(principal, &record.session, None) {
+            Ok(_) => read(&record.result),
+            Err(InterpreterError::NotFound(_)) => Err(InterpreterError::NotFound("execution")),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The last runs in a session, newest first.
+    pub fn executions(
+        &self,
+        principal: &Principal,
+        session: &SessionId,
+        limit: usize,
+    ) -> Result<Vec<Execution>, InterpreterError> {
+        let session = self.session(principal, session, None)?;
+        self.store.executions(&session.id, limit)?.iter().map(|record| read(&record.result)).collect()
+    }
+}
+
+impl Execution {
+    fn add(&mut self, added: Added) {
+        self.files.extend(added.files);
+        let refused = added.refused.into_iter();
+        self.refused.extend(
+            refused.map(|refused| Refusal { name: refused.name.as_str().to_owned(), reason: refused.reason }),
+        );
+    }
+}
+
+/// While this lives, the run can be cancelled by its id.
+struct Registered<'a> {
+    interpreter: &'a Interpreter,
+    id: ExecutionId,
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        self.interpreter.running().remove(&self.id);
+    }
+}
+
+fn read(result: &str) -> Result<Execution, InterpreterError> {
+    let invalid = |error: serde_json::Error| redoma_store::StoreError::Invalid(error.to_string());
+    serde_json::from_str(result).map_err(|error| invalid(error).into())
+}
+
+/// The execution as it is kept: with the ids of its files, and not all of what it printed.
+fn to_keep(mut execution: Execution) -> Box<dyn FnOnce(&Added) -> String + Send> {
+    Box::new(move |added| {
+        execution.add(added.clone());
+        for stream in [&mut execution.report.stdout, &mut execution.report.stderr] {
+            if stream.text.len() > KEPT_OUTPUT {
+                let end = (0..=KEPT_OUTPUT).rev().find(|end| stream.text.is_char_boundary(*end)).unwrap_or(0);
+                stream.text.truncate(end);
+                stream.truncated = true;
+            }
+        }
+        serde_json::to_string(&execution).unwrap_or_default()
+    })
+}
+
+/// The usual name of a program in this language, or another if one of the files has that.
+fn script_name(language: &Language, files: &[StoredFile]) -> String {
+    let is_taken = |name: &str| {
+        files.iter().any(|file| file.name.as_str().split('/').next().is_some_and(|first| first == name))
+    };
+    let (stem, extension) = language.script.rsplit_once('.').unwrap_or((&language.script, ""));
+    let mut name = language.script.clone();
+    let mut number = 1;
+    while is_taken(&name) {
+        number += 1;
+        name = format!("{stem}-{number}.{extension}");
+    }
+    name
+}

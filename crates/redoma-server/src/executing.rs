@@ -1,0 +1,192 @@
+//! Running a program for a request: wait for a turn, run it on a thread of its own, and end it if nobody waits any more.
+
+use std::sync::Arc;
+
+use redoma_engine::interpreter::{Execution, ExecutionRequest};
+use redoma_engine::{Cancel, Observer, Stream, ToolCall};
+use redoma_model::Principal;
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::App;
+use crate::failure::Failure;
+
+/// Work that may wait for the disk, off the threads that serve connections.
+pub async fn blocking<T: Send + 'static, E: Into<Failure> + Send + 'static>(
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<T, Failure> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result.map_err(Into::into),
+        Err(error) => Err(Failure::internal(&error)),
+    }
+}
+
+/// What happens while a program runs.
+#[derive(Debug)]
+pub enum Event {
+    Output { stream: Stream, text: String },
+    Call(ToolCall),
+}
+
+/// Runs a program to its end. What it prints goes to `watcher` as it comes: at most what the output limit keeps, so that a
+/// watcher that does not listen costs no more than that.
+pub async fn execute(
+    app: &Arc<App>,
+    principal: Principal,
+    request: ExecutionRequest,
+    watcher: Option<UnboundedSender<Event>>,
+) -> Result<Execution, Failure> {
+    let turn = app.admission.enter().await?;
+    let running = start(app, principal, request, watcher)?;
+    let execution = running.finish().await;
+    drop(turn);
+    execution
+}
+
+/// A program that runs. Dropping this ends it.
+#[derive(Debug)]
+pub struct RunningProgram {
+    cancel: CancelOnDrop,
+    task: tokio::task::JoinHandle<Result<Execution, Failure>>,
+}
+
+/// Starts a program without waiting for a turn.
+pub fn start(
+    app: &Arc<App>,
+    principal: Principal,
+    request: ExecutionRequest,
+    watcher: Option<UnboundedSender<Event>>,
+) -> Result<RunningProgram, Failure> {
+    let cancel = Arc::new(Cancel::new().map_err(|error| Failure::internal(&error))?);
+    let (app, seen_by_run) = (Arc::clone(app), Arc::clone(&cancel));
+    let task = tokio::task::spawn_blocking(move || {
+        let mut observer = Watch { watcher, stdout: Text::default(), stderr: Text::default() };
+        let result = app.interpreter.execute(&principal, request, &mut observer, &seen_by_run);
+        observer.finish();
+        result.map_err(Failure::from)
+    });
+    Ok(RunningProgram { cancel: CancelOnDrop(cancel), task })
+}
+
+impl RunningProgram {
+    pub fn cancel(&self) {
+        self.cancel.0.cancel();
+    }
+
+    /// For somebody else to end it with.
+    pub fn canceller(&self) -> Arc<Cancel> {
+        Arc::clone(&self.cancel.0)
+    }
+
+    pub async fn finish(self) -> Result<Execution, Failure> {
+        let Self { cancel, task } = self;
+        let result = task.await.unwrap_or_else(|error| Err(Failure::internal(&error)));
+        drop(cancel);
+        result
+    }
+}
+
+/// Whoever asked has gone: nobody would get the answer.
+#[derive(Debug)]
+struct CancelOnDrop(Arc<Cancel>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+struct Watch {
+    watcher: Option<UnboundedSender<Event>>,
+    stdout: Text,
+    stderr: Text,
+}
+
+impl Watch {
+    fn finish(&mut self) {
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            let rest = self.text(stream).rest();
+            self.send(stream, rest);
+        }
+    }
+
+    fn text(&mut self, stream: Stream) -> &mut Text {
+        match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        }
+    }
+
+    fn send(&self, stream: Stream, text: String) {
+        if let Some(watcher) = &self.watcher
+            && !text.is_empty()
+        {
+            let _ = watcher.send(Event::Output { stream, text });
+        }
+    }
+}
+
+impl Observer for Watch {
+    fn output(&mut self, stream: Stream, bytes: &[u8]) {
+        if self.watcher.is_some() {
+            let text = self.text(stream).push(bytes);
+            self.send(stream, text);
+        }
+    }
+
+    fn tool_call(&mut self, call: ToolCall) {
+        if let Some(watcher) = &self.watcher {
+            let _ = watcher.send(Event::Call(call));
+        }
+    }
+}
+
+/// Bytes as text, also where a letter comes in two pieces.
+#[derive(Debug, Default)]
+struct Text {
+    begun: Vec<u8>,
+}
+
+impl Text {
+    fn push(&mut self, bytes: &[u8]) -> String {
+        self.begun.extend_from_slice(bytes);
+        let whole = match std::str::from_utf8(&self.begun) {
+            // Something that could still become a letter waits for the rest of it.
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            _ => self.begun.len() - incomplete_end(&self.begun),
+        };
+        let rest = self.begun.split_off(whole);
+        String::from_utf8_lossy(&std::mem::replace(&mut self.begun, rest)).into_owned()
+    }
+
+    fn rest(&mut self) -> String {
+        String::from_utf8_lossy(&std::mem::take(&mut self.begun)).into_owned()
+    }
+}
+
+/// How many bytes at the end begin a letter whose rest is missing.
+fn incomplete_end(bytes: &[u8]) -> usize {
+    (1..=3.min(bytes.len()))
+        .find(|count| {
+            let end = &bytes[bytes.len() - count..];
+            std::str::from_utf8(end)
+                .is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
+        })
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_in_two_pieces_are_whole() {
+        let text = "aé你🦀".as_bytes();
+        for cut in 0..text.len() {
+            let mut pieces = Text::default();
+            let seen = pieces.push(&text[..cut]) + &pieces.push(&text[cut..]) + &pieces.rest();
+            assert_eq!(seen, "aé你🦀", "{cut}");
+        }
+        let mut pieces = Text::default();
+        assert_eq!(pieces.push(b"a\xffb\xe4") + &pieces.push(b"\xbd") + &pieces.rest(), "a\u{fffd}b\u{fffd}");
+    }
+}

@@ -1,0 +1,165 @@
+//! Running programs: one answer at the end, or events as they come for those who ask for them.
+
+#![expect(unused_qualifications, reason = "utoipa's macros write types out in full")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use redoma_engine::interpreter::{ExecutionRequest, Target, new_execution_id};
+use redoma_model::{ExecutionId, Principal};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::wire::{ExecutionBody, ExecutionView};
+use super::{blocking, id, stream};
+use crate::App;
+use crate::auth::Caller;
+use crate::body::JsonBody;
+use crate::executing;
+use crate::failure::{Failure, Problem};
+
+/// What the body asks for, in this place.
+pub(super) fn request(
+    app: &App,
+    target: Target,
+    body: ExecutionBody,
+    live: bool,
+) -> Result<ExecutionRequest, Failure> {
+    let known = app.interpreter.languages().by_name(&body.language);
+    known.map_err(|unknown| Failure::bad_request(unknown.to_string()))?;
+    if body.timeout_ms == Some(0) {
+        return Err(Failure::bad_request("`timeout_ms` is 0: nothing could run"));
+    }
+    Ok(ExecutionRequest {
+        id: new_execution_id().map_err(|error| Failure::internal(&error))?,
+        target,
+        language: body.language,
+        code: body.code.into_bytes(),
+        arguments: body.arguments,
+        files: Vec::new(),
+        timeout: body.timeout_ms.map(Duration::from_millis),
+        tools: None,
+        live,
+    })
+}
+
+/// The session to run in: checked before anything of the answer is sent.
+pub(super) fn target(app: &App, principal: &Principal, session: &str) -> Result<Target, Failure> {
+    let session = app.interpreter.session(principal, &id(session, "session")?, None)?;
+    Ok(Target::Session(session.id))
+}
+
+async fn answer(
+    app: Arc<App>,
+    principal: Principal,
+    target: Target,
+    headers: &HeaderMap,
+    body: ExecutionBody,
+) -> Result<Response, Failure> {
+    let wants_events = headers
+        .get(header::ACCEPT)
+        .and_then(|accept| accept.to_str().ok())
+        .is_some_and(|accept| accept.contains("text/event-stream"));
+    let request = request(&app, target, body, wants_events)?;
+    if wants_events {
+        return Ok(stream::events(app, principal, request));
+    }
+    let execution = executing::execute(&app, principal, request, None).await?;
+    Ok(Json(ExecutionView::from(execution)).into_response())
+}
+
+/// Run a program in a session.
+///
+/// It sees the session's files in `/mnt/data`, and what it makes or changes there is kept. A program that fails is a 200:
+/// look at `ending` and `exit_code`. With `Accept: text/event-stream` the answer is a stream of events: `started`
+/// (`{"id", "session_id"}`), `stdout` and `stderr` (`{"text"}`), and at the end `result` (this answer) or `error` (a
+/// problem). If the client goes away, the program is ended.
+#[utoipa::path(post, path = "/api/v1/sessions/{session}/executions", operation_id = "run_execution", tag = "executions",
+    params(("session" = String, Path)), request_body = ExecutionBody,
+    responses((status = 200, body = ExecutionView), (status = 400, body = Problem), (status = 404, body = Problem),
+        (status = 429, body = Problem)))]
+pub async fn run(
+    State(app): State<Arc<App>>,
+    Caller(principal): Caller,
+    Path(session): Path<String>,
+    headers: HeaderMap,
+    JsonBody(body, _room): JsonBody<ExecutionBody>,
+) -> Result<Response, Failure> {
+    let target = target(&app, &principal, &session)?;
+    answer(app, principal, target, &headers, body).await
+}
+
+/// Run a program in a new session of its own.
+#[utoipa::path(post, path = "/api/v1/executions", operation_id = "run_once", tag = "executions", request_body = ExecutionBody,
+    responses((status = 200, body = ExecutionView), (status = 400, body = Problem), (status = 429, body = Problem)))]
+pub async fn run_once(
+    State(app): State<Arc<App>>,
+    Caller(principal): Caller,
+    headers: HeaderMap,
+    JsonBody(body, _room): JsonBody<ExecutionBody>,
+) -> Result<Response, Failure> {
+    let target = app.interpreter.new_target(&principal, None)?;
+    answer(app, principal, target, &headers, body).await
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+pub struct LastExecutions {
+    /// At most so many [20, at most 100].
+    limit: Option<usize>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ExecutionList {
+    executions: Vec<ExecutionView>,
+}
+
+/// The last executions in a session.
+///
+/// Newest first.
+#[utoipa::path(get, path = "/api/v1/sessions/{session}/executions", operation_id = "list_executions", tag = "executions",
+    params(("session" = String, Path), LastExecutions),
+    responses((status = 200, body = ExecutionList), (status = 404, body = Problem)))]
+pub async fn list(
+    State(app): State<Arc<App>>,
+    Caller(principal): Caller,
+    Path(session): Path<String>,
+    Query(last): Query<LastExecutions>,
+) -> Result<Json<ExecutionList>, Failure> {
+    let session = id(&session, "session")?;
+    let limit = last.limit.unwrap_or(20).clamp(1, 100);
+    let found = blocking(move || app.interpreter.executions(&principal, &session, limit)).await?;
+    Ok(Json(ExecutionList { executions: found.into_iter().map(ExecutionView::from).collect() }))
+}
+
+/// An execution that is over.
+///
+/// Of its output at most 64 KiB are kept.
+#[utoipa::path(get, path = "/api/v1/executions/{execution}", operation_id = "get_execution", tag = "executions",
+    params(("execution" = String, Path)),
+    responses((status = 200, body = ExecutionView), (status = 404, body = Problem)))]
+pub async fn get(
+    State(app): State<Arc<App>>,
+    Caller(principal): Caller,
+    Path(execution): Path<String>,
+) -> Result<Json<ExecutionView>, Failure> {
+    let execution: ExecutionId = id(&execution, "execution")?;
+    let execution = blocking(move || app.interpreter.execution(&principal, &execution)).await?;
+    Ok(Json(execution.into()))
+}
+
+/// End an execution that goes on.
+#[utoipa::path(post, path = "/api/v1/executions/{execution}/cancel", operation_id = "cancel_execution", tag = "executions",
+    params(("execution" = String, Path)),
+    responses((status = 202), (status = 404, body = Problem)))]
+pub async fn cancel(
+    State(app): State<Arc<App>>,
+    Caller(principal): Caller,
+    Path(execution): Path<String>,
+) -> Result<StatusCode, Failure> {
+    app.interpreter.cancel(&principal, &id(&execution, "execution")?)?;
+    Ok(StatusCode::ACCEPTED)
+}

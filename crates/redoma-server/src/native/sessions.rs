@@ -1,0 +1,135 @@
+//! Conversations.
+
+#![expect(unused_qualifications, reason = "utoipa's macros write types out in full")]
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::wire::{RetentionField, SessionView};
+use super::{blocking, id};
+use crate::App;
+use crate::auth::Caller;
+use crate::body::JsonBody;
+use crate::failure::{Failure, Problem};
+
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewSession {
+    name: Option<String>,
+    /// One of the server's profiles.
+    profile: Option<String>,
+    retention: Option<RetentionField>,
+}
+
+/// A new session.
+#[utoipa::path(post, path = "/api/v1/sessions", operation_id = "create_session", tag = "sessions", request_body = NewSession,
+    responses((status = 201, body = SessionView), (status = 400, body = Problem), (status = 401, body = Problem)))]
+pub async fn create(
+    State(app): State<Arc<App>>,
+    Caller(principal): Caller,
+    JsonBody(body, _room): JsonBody<NewSession>,
+) -> Result<(StatusCode, Json<SessionView>), Failure> {
+    let name = body.name.map(|name| checked_name(&name)).transpose()?;
+    let session = blocking(move || {
+        let retention = body.retention.map(|field| field.0);
+        app.interpreter.open_session(&principal.owner, name, body.profile.as_deref(), retention)
+    })
+    .await?;
+    Ok((StatusCode::CREATED, Json(session.into())))
+}
+
+fn checked_name(name: &str) -> Result<String, Failure> {
+    if name.len() <= 200 && !name.chars().any(char::is_control) {
+        return Ok(name.to_owned());
+    }
+    Err(Failure::bad_request("a session's name may have at most 200 bytes and no control characters"))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+pub struct Page {
+    /// Go on after this session.
+    after: Option<String>,
+    /// At most so many [50, at most 500].
+    limit: Option<usize>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub struct SessionList {
+    sessions: Vec<SessionView>,
+    /// Where to go on, if there may be more.
+    next: Option<String>,
+}
+
+/// Your sessions.
+///
+/// Oldest first.
+#[utoipa::path(get, path = "/api/v1/sessions", operation_id = "list_sessions", tag = "sessions", params(Page),
+    responses((status = 200, body = SessionList), (status = 401, body = Problem)))]
+pub async fn list(
+    State(app): State<Arc<App>>,
+    Caller(principal): Caller,
+    Query(page): Query<Page>,
+) -> Result<Json<SessionList>, Failure> {
+    let limit = page.limit.unwrap_or(50).clamp(1, 500);
+    let after = page.after.as_deref().map(|after| id(after, "session")).transpose()?;
+    let sessions = blocking(move || app.interpreter.sessions(&principal, after.as_ref(), limit)).await?;
+    let next = sessions.last().filter(|_| sessions.len() == limit).map(|last| last.id.to_string());
+    Ok(Json(SessionList { sessions: sessions.into_iter().map(SessionView::from).collect(), next }))
+}
+
+/// One session.
+#[utoipa::path(get, path = "/api/v1/sessions/{session}", operation_id = "get_session", tag = "sessions", params(("session" = String, Path)),
+    responses((status = 200, body = SessionView), (status = 404, body = Problem)))]
+pub async fn get(
+    State(app): State<Arc<App>>,
+    Caller(principal): Caller,
+    Path(session): Path<String>,
+) -> Result<Json<SessionView>, Failure> {
+    let session = app.interpreter.session(&principal, &id(&session, "session")?, None)?;
+    Ok(Json(session.into()))
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SessionChange {
+    name: Option<String>,
+    retention: Option<RetentionField>,
+}
+
+/// Rename a session, or keep it longer.
+#[utoipa::path(patch, path = "/api/v1/sessions/{session}", operation_id = "change_session", tag = "sessions", params(("session" = String, Path)),
+    request_body = SessionChange,
+    responses((status = 200, body = SessionView), (status = 404, body = Problem)))]
+pub async fn change(
+    State(app): State<Arc<App>>,
+    Caller(principal): Caller,
+    Path(session): Path<String>,
+    JsonBody(body, _room): JsonBody<SessionChange>,
+) -> Result<Json<SessionView>, Failure> {
+    let session = id(&session, "session")?;
+    let name = body.name.map(|name| checked_name(&name).map(Some)).transpose()?;
+    let changed = blocking(move || {
+        app.interpreter.change_session(&principal, &session, name, body.retention.map(|field| field.0))
+    });
+    Ok(Json(changed.await?.into()))
+}
+
+/// Remove a session.
+///
+/// With all its files. Refused while a program runs in it.
+#[utoipa::path(delete, path = "/api/v1/sessions/{session}", operation_id = "remove_session", tag = "sessions", params(("session" = String, Path)),
+    responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub async fn remove(
+    State(app): State<Arc<App>>,
+    Caller(principal): Caller,
+    Path(session): Path<String>,
+) -> Result<StatusCode, Failure> {
+    let session = id(&session, "session")?;
+    blocking(move || app.interpreter.remove_session(&principal, &session)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

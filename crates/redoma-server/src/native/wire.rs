@@ -1,0 +1,298 @@
+//! What everything looks like as JSON.
+
+use redoma_engine::interpreter::{Execution, KeyRecord, Refusal};
+use redoma_model::{Origin, Retention, Role, RunReport, Session, StoredFile};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::body::short_list;
+
+/// Milliseconds since 1970 as `2026-11-15T14:30:00.000Z`.
+pub fn time(ms: i64) -> String {
+    let (seconds, millis) = (ms.div_euclid(1000), ms.rem_euclid(1000));
+    let (days, of_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // Days are counted from the first of March of the year 0: then a leap day is the last of its year.
+    let days = days + 719_468;
+    let era = days.div_euclid(146_097);
+    let of_era = days.rem_euclid(146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+}
+
+/// A conversation.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct SessionView {
+    #[schema(example = "V1StGXR8_Z5jdHi6B-myT")]
+    pub id: String,
+    pub name: Option<String>,
+    pub profile: String,
+    /// The user that it belongs to, where one was named.
+    pub user: Option<String>,
+    pub created_at: String,
+    pub used_at: String,
+    /// When it is removed if it is not used; null is never.
+    pub expires_at: Option<String>,
+    /// Files, earlier versions included.
+    pub files: u64,
+    pub bytes: u64,
+}
+
+impl From<Session> for SessionView {
+    fn from(session: Session) -> Self {
+        Self {
+            id: session.id.to_string(),
+            name: session.name,
+            profile: session.profile,
+            user: session.owner.user,
+            created_at: time(session.created_at),
+            used_at: time(session.used_at),
+            expires_at: session.expires_at.map(time),
+            files: session.files,
+            bytes: session.bytes,
+        }
+    }
+}
+
+/// One version of a file.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct FileView {
+    pub id: String,
+    pub session_id: String,
+    /// Where programs see it, below `/mnt/data`.
+    #[schema(example = "data/sales.csv")]
+    pub name: String,
+    /// Counts up from 1 with each file of this name.
+    pub version: u64,
+    /// Whether programs see this version.
+    pub is_current: bool,
+    pub size: u64,
+    pub sha256: String,
+    pub content_type: String,
+    pub origin: OriginView,
+    pub created_at: String,
+    /// The execution that made it.
+    pub execution_id: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OriginView {
+    Upload,
+    Artifact,
+}
+
+impl From<StoredFile> for FileView {
+    fn from(file: StoredFile) -> Self {
+        Self {
+            id: file.id.to_string(),
+            session_id: file.session.to_string(),
+            name: file.name.as_str().to_owned(),
+            version: file.version,
+            is_current: file.is_current,
+            size: file.size,
+            sha256: file.sha256,
+            content_type: file.content_type,
+            origin: match file.origin {
+                Origin::Upload => OriginView::Upload,
+                Origin::Artifact => OriginView::Artifact,
+            },
+            created_at: time(file.created_at),
+            execution_id: file.execution.map(|id| id.to_string()),
+        }
+    }
+}
+
+/// A program to run.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExecutionBody {
+    /// `py`, `js`, `ts` or `bash`.
+    #[schema(example = "py")]
+    pub language: String,
+    #[schema(example = "print(6 * 7)")]
+    pub code: String,
+    #[serde(default, deserialize_with = "short_list")]
+    pub arguments: Vec<String>,
+    /// Milliseconds after which it is ended; at most the profile's wall time.
+    pub timeout_ms: Option<u64>,
+}
+
+/// One output stream, as much of it as was kept.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct OutputView {
+    pub text: String,
+    /// Bytes that the program wrote, kept or not.
+    pub bytes: u64,
+    pub truncated: bool,
+}
+
+/// What was used of what was allowed.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct UsageView {
+    pub wall_ms: u64,
+    pub cpu_ms: u64,
+    pub memory_peak_bytes: Option<u64>,
+    pub disk_bytes: u64,
+}
+
+/// A file that could not be kept.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct RefusalView {
+    pub name: String,
+    pub reason: String,
+}
+
+/// What came of a program.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ExecutionView {
+    pub id: String,
+    pub session_id: String,
+    pub started_at: String,
+    pub language: String,
+    /// `exited`, `signaled`, `limit` or `cancelled`.
+    #[schema(example = "exited")]
+    pub ending: String,
+    pub exit_code: Option<i32>,
+    pub signal: Option<String>,
+    /// The limit that ended it: `wall`, `cpu_time`, `memory`, `output`, …
+    pub limit: Option<String>,
+    /// Every limit that was reached, also where the program went on.
+    pub limits_hit: Vec<String>,
+    pub stdout: OutputView,
+    pub stderr: OutputView,
+    pub usage: UsageView,
+    /// Files that it made or changed.
+    pub files: Vec<FileView>,
+    /// Files that it deleted.
+    pub deleted_files: Vec<String>,
+    /// What it left that is no file to hand out, or could not be kept, and why.
+    pub refused_files: Vec<RefusalView>,
+    /// Which isolation it ran in.
+    #[schema(value_type = Object)]
+    pub isolation: serde_json::Value,
+}
+
+fn word(value: &impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        _ => String::new(),
+    }
+}
+
+impl From<Execution> for ExecutionView {
+    fn from(execution: Execution) -> Self {
+        let Execution { id, session, started_at, report, files, refused, .. } = execution;
+        let RunReport { stdout, stderr, usage, .. } = report;
+        let output = |captured: redoma_model::Captured| OutputView {
+            text: captured.text,
+            bytes: captured.bytes,
+            truncated: captured.truncated,
+        };
+        let skipped = report
+            .skipped_files
+            .into_iter()
+            .map(|skipped| Refusal { name: skipped.name, reason: skipped.reason });
+        let mut refused_files: Vec<RefusalView> = Vec::new();
+        for Refusal { name, reason } in refused.into_iter().chain(skipped) {
+            if !refused_files.iter().any(|known| known.name == name) {
+                refused_files.push(RefusalView { name, reason });
+            }
+        }
+        Self {
+            id: id.to_string(),
+            session_id: session.to_string(),
+            started_at: time(started_at),
+            language: report.language,
+            ending: word(&report.ending),
+            exit_code: report.exit_code,
+            signal: report.signal,
+            limit: report.limit.as_ref().map(word),
+            limits_hit: report.limits_hit.iter().map(word).collect(),
+            stdout: output(stdout),
+            stderr: output(stderr),
+            usage: UsageView {
+                wall_ms: usage.wall_ms.used,
+                cpu_ms: usage.cpu_ms.used,
+                memory_peak_bytes: usage.memory_peak_bytes.map(|memory| memory.used),
+                disk_bytes: usage.disk_bytes.used,
+            },
+            files: files.into_iter().map(FileView::from).collect(),
+            deleted_files: report.deleted_files,
+            refused_files,
+            isolation: serde_json::to_value(&report.isolation).unwrap_or_default(),
+        }
+    }
+}
+
+/// How long a session lives after it was last used: `12h`, `30d` or `forever`.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[schema(value_type = String, example = "30d")]
+#[serde(transparent)]
+pub struct RetentionField(pub Retention);
+
+/// A key. The secret itself is shown only when it is made.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct KeyView {
+    pub id: String,
+    pub role: RoleView,
+    /// Whose things it opens.
+    pub client: String,
+    pub user: Option<String>,
+    pub label: Option<String>,
+    pub created_at: String,
+    pub revoked_at: Option<String>,
+    /// Only in the answer that makes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RoleView {
+    Admin,
+    Client,
+    User,
+}
+
+impl From<KeyRecord> for KeyView {
+    fn from(key: KeyRecord) -> Self {
+        Self {
+            id: key.id.to_string(),
+            role: match key.role {
+                Role::Admin => RoleView::Admin,
+                Role::Client => RoleView::Client,
+                Role::User => RoleView::User,
+            },
+            client: key.owner.client,
+            user: key.owner.user,
+            label: key.label,
+            created_at: time(key.created_at),
+            revoked_at: key.revoked_at.map(time),
+            secret: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_as_people_read_them() {
+        for (ms, text) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (1_794_832_199_999, "2026-11-16T12:29:59.999Z"),
+            (-1, "1969-12-31T23:59:59.999Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(time(ms), text);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! What is asked of a database.
+
+use std::fmt::Debug;
+
+use redoma_model::{ExecutionId, FileId, FileName, KeyId, Origin, Owner, Session, SessionId, StoredFile};
+
+use crate::StoreError;
+use crate::blobs::BlobPath;
+use crate::key::KeyRecord;
+
+/// A file's metadata, with where its bytes are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileRecord {
+    pub file: StoredFile,
+    pub blob: BlobPath,
+}
+
+/// A file whose bytes are in place, to be made known.
+#[derive(Debug, Clone)]
+pub struct NewFile {
+    pub id: FileId,
+    pub name: FileName,
+    pub size: u64,
+    pub sha256: String,
+    pub content_type: String,
+    pub origin: Origin,
+    pub read_only: bool,
+    pub created_at: i64,
+    pub execution: Option<ExecutionId>,
+    pub blob: BlobPath,
+}
+
+/// How much may be stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    pub session_bytes: u64,
+    pub session_files: u64,
+    pub owner_bytes: u64,
+}
+
+/// What became of new files.
+#[derive(Debug, Clone, Default)]
+pub struct Added {
+    pub files: Vec<StoredFile>,
+    /// Those for which there is no room, and why.
+    pub refused: Vec<Refused>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Refused {
+    pub name: FileName,
+    pub blob: BlobPath,
+    pub reason: String,
+}
+
+/// What is to be remembered of one upload or one run.
+#[derive(Debug)]
+pub struct Commit {
+    pub session: SessionId,
+    /// The session itself, where it begins with this, and how long it lives unused.
+    pub begin: Option<(Session, Option<i64>)>,
+    pub now: i64,
+    /// Each becomes the current one of its name.
+    pub files: Vec<NewFile>,
+    /// Files that are no longer the current ones of their names. Not the names: another may have come meanwhile.
+    pub gone: Vec<FileId>,
+    pub execution: Option<NewExecution>,
+    /// Whether one that has no room keeps all others out.
+    pub all_or_nothing: bool,
+}
+
+/// A run to be remembered. What is kept of it names its files, so it is written down when these are known.
+pub struct NewExecution {
+    pub id: ExecutionId,
+    pub started_at: i64,
+    pub language: String,
+    pub result: Box<dyn FnOnce(&Added) -> String + Send>,
+}
+
+impl Debug for NewExecution {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NewExecution").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// Which sessions to list, oldest first.
+#[derive(Debug, Clone, Default)]
+pub struct SessionQuery {
+    /// Everybody's, if none is given.
+    pub owner: Option<Owner>,
+    /// Those after this one.
+    pub after: Option<(i64, SessionId)>,
+    pub limit: usize,
+}
+
+/// What to change about a session.
+#[derive(Debug, Clone, Default)]
+pub struct SessionChange {
+    pub name: Option<Option<String>>,
+    /// How long it lives unused; `Some(None)` is for ever.
+    pub ttl: Option<Option<i64>>,
+}
+
+/// A run, as the API shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExecutionRecord {
+    pub id: ExecutionId,
+    pub session: SessionId,
+    pub started_at: i64,
+    pub language: String,
+    /// JSON.
+    pub result: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedLogin {
+    pub at: i64,
+    pub address: String,
+    /// How it was tried: a key, a token, …
+    pub way: String,
+    pub reason: String,
+}
+
+/// The database. Called from many threads at once; each call is done when it comes back.
+pub trait Metadata: Debug + Send + Sync {
+    fn session(&self, id: &SessionId) -> Result<Option<Session>, StoreError>;
+    fn sessions(&self, query: &SessionQuery) -> Result<Vec<Session>, StoreError>;
+    /// Whether there was one.
+    fn change_session(&self, id: &SessionId, change: SessionChange, now: i64) -> Result<bool, StoreError>;
+    /// It was used: its time begins anew.
+    fn touch_session(&self, id: &SessionId, now: i64) -> Result<(), StoreError>;
+    /// Those whose time is over, after this one of them, in the order in which it was over.
+    fn expired_sessions(
+        &self,
+        now: i64,
+        after: Option<&(i64, SessionId)>,
+        limit: usize,
+    ) -> Result<Vec<(i64, SessionId)>, StoreError>;
+    /// With all that is in it. `may` is asked at the last moment, when nobody else can write, with the session as it is then.
+    fn remove_session(
+        &self,
+        id: &SessionId,
+        may: Box<dyn FnOnce(&Session) -> bool + Send>,
+    ) -> Result<Option<Session>, StoreError>;
+
+    /// Everything about one upload or one run, all at once.
+    fn commit(&self, commit: Commit, quota: Quota) -> Result<Added, StoreError>;
+    fn file(&self, id: &FileId) -> Result<Option<FileRecord>, StoreError>;
+    /// The files that programs see.
+    fn current_files(&self, session: &SessionId) -> Result<Vec<FileRecord>, StoreError>;
+    /// Earlier versions too.
+    fn all_files(&self, session: &SessionId) -> Result<Vec<FileRecord>, StoreError>;
+    fn remove_file(&self, id: &FileId) -> Result<Option<FileRecord>, StoreError>;
+    fn knows_blob(&self, blob: &BlobPath) -> Result<bool, StoreError>;
+    /// Bytes that an owner has in all.
+    fn owner_bytes(&self, owner: &Owner) -> Result<u64, StoreError>;
+
+    fn execution(&self, id: &ExecutionId) -> Result<Option<ExecutionRecord>, StoreError>;
+    /// Newest first.
+    fn executions(&self, session: &SessionId, limit: usize) -> Result<Vec<ExecutionRecord>, StoreError>;
+
+    fn add_key(&self, key: KeyRecord) -> Result<(), StoreError>;
+    /// The key with this hash that has not been revoked.
+    fn key_by_hash(&self, hash: &[u8; 32]) -> Result<Option<KeyRecord>, StoreError>;
+    fn keys(&self) -> Result<Vec<KeyRecord>, StoreError>;
+    /// Whether there was one.
+    fn revoke_key(&self, id: &KeyId, now: i64) -> Result<bool, StoreError>;
+
+    fn note_failed_login(&self, failed: FailedLogin) -> Result<(), StoreError>;
+    /// Newest first.
+    fn failed_logins(&self, limit: usize) -> Result<Vec<FailedLogin>, StoreError>;
+
+    /// What is wrong with it, if anything.
+    fn check(&self) -> Result<Vec<String>, StoreError>;
+}

@@ -1,0 +1,299 @@
+//! `SQLite`: one connection that writes, in a thread of its own, and several that read.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `mod.rs` | opening, migrations, who reads |
+//! | `writer.rs` | whoever writes: many requests, one trip to the disk |
+//! | `sessions.rs`, `files.rs`, `executions.rs`, `keys.rs` | the tables |
+
+mod executions;
+mod files;
+mod keys;
+mod sessions;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use redoma_model::{ExecutionId, FileId, KeyId, Owner, Session, SessionId};
+use rusqlite::Connection;
+
+use crate::StoreError;
+use crate::blobs::BlobPath;
+use crate::key::KeyRecord;
+use crate::metadata::{
+    Added, Commit, ExecutionRecord, FailedLogin, FileRecord, Metadata, Quota, Refused, SessionChange,
+    SessionQuery,
+};
+use writer::{Durability, Writer};
+
+/// Each brings the database from one version to the next. Those that have been released are never changed.
+const MIGRATIONS: [&str; 1] = [include_str!("../../migrations/001-sessions-files-keys.sql")];
+
+/// How long one process waits for another (the server, `redoma keys`) to have written.
+const BUSY: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub struct Sqlite {
+    path: PathBuf,
+    writer: Writer,
+    readers: Mutex<Vec<Connection>>,
+}
+
+impl Sqlite {
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let connection = connect(path)?;
+        migrate(path, &connection)?;
+        Ok(Self { path: path.to_owned(), writer: Writer::start(connection)?, readers: Mutex::default() })
+    }
+
+    fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let idle = self.readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let connection = idle.map_or_else(|| connect(&self.path), Ok)?;
+        let result = work(&connection);
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+        result
+    }
+
+    fn write<T: Send + 'static>(
+        &self,
+        durability: Durability,
+        work: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.writer.write(durability, work)
+    }
+}
+
+fn connect(path: &Path) -> Result<Connection, StoreError> {
+    let open = || -> rusqlite::Result<Connection> {
+        let connection = Connection::open(path)?;
+        connection.busy_timeout(BUSY)?;
+        use_log(&connection)?;
+        connection.pragma_update(None, "trusted_schema", false)?;
+        connection.set_prepared_statement_cache_capacity(64);
+        Ok(connection)
+    };
+    let connection = open().map_err(|source| StoreError::Open { path: path.to_owned(), source })?;
+    restrict(path)?;
+    Ok(connection)
+}
+
+/// Changes go to a log first, so that whoever reads does not wait. A new database is switched to that by whoever comes first;
+/// others who come in that moment are told at once that it is busy, whatever the time for which they would wait.
+fn use_log(connection: &Connection) -> rusqlite::Result<()> {
+    let deadline = Instant::now() + BUSY;
+    loop {
+        match connection.pragma_update(None, "journal_mode", "wal") {
+            Err(error)
+                if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)
+                    && Instant::now() < deadline =>
+            {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Nobody else reads who has which files.
+fn restrict(path: &Path) -> Result<(), StoreError> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
+        .map_err(|source| StoreError::Files { path: path.to_owned(), source })
+}
+
+fn migrate(path: &Path, connection: &Connection) -> Result<(), StoreError> {
+    let failed = |source| StoreError::Open { path: path.to_owned(), source };
+    // Two that start at once do it one after the other, and the second finds it done.
+    let transaction =
+        rusqlite::Transaction::new_unchecked(connection, rusqlite::TransactionBehavior::Immediate)
+            .map_err(failed)?;
+    let found: i64 =
+        transaction.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed)?;
+    let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
+    if found > known {
+        return Err(StoreError::Newer { path: path.to_owned(), found, known });
+    }
+    let done = usize::try_from(found).map_err(|_| StoreError::Invalid(format!("version {found}")))?;
+    for migration in &MIGRATIONS[done..] {
+        transaction.execute_batch(migration).map_err(failed)?;
+    }
+    transaction.pragma_update(None, "user_version", known).map_err(failed)?;
+    transaction.commit().map_err(failed)
+}
+
+/// The database's numbers are signed. Sizes and counts are far below.
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
+fn user_column(owner: &Owner) -> &str {
+    owner.user.as_deref().unwrap_or_default()
+}
+
+fn owner_from(client: String, user: String) -> Owner {
+    Owner { client, user: Some(user).filter(|user| !user.is_empty()) }
+}
+
+/// A value that was written by this program and must read back.
+fn parse<T: std::str::FromStr>(text: &str) -> Result<T, StoreError> {
+    text.parse().map_err(|_| StoreError::Invalid(text.to_owned()))
+}
+
+/// The name of a variant, as serde writes it.
+fn name_of(value: &impl serde::Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(name)) => name,
+        _ => String::new(),
+    }
+}
+
+fn by_name<T: serde::de::DeserializeOwned>(name: &str) -> Result<T, StoreError> {
+    serde_json::from_value(name.into()).map_err(|_| StoreError::Invalid(name.to_owned()))
+}
+
+impl Metadata for Sqlite {
+    fn session(&self, id: &SessionId) -> Result<Option<Session>, StoreError> {
+        self.read(|connection| sessions::get(connection, id))
+    }
+
+    fn sessions(&self, query: &SessionQuery) -> Result<Vec<Session>, StoreError> {
+        self.read(|connection| sessions::list(connection, query))
+    }
+
+    fn change_session(&self, id: &SessionId, change: SessionChange, now: i64) -> Result<bool, StoreError> {
+        let id = id.clone();
+        self.write(Durability::Now, move |connection| sessions::change(connection, &id, &change, now))
+    }
+
+    fn touch_session(&self, id: &SessionId, now: i64) -> Result<(), StoreError> {
+        let id = id.clone();
+        self.write(Durability::Soon, move |connection| sessions::touch(connection, &id, now).map(|_| ()))
+    }
+
+    fn expired_sessions(
+        &self,
+        now: i64,
+        after: Option<&(i64, SessionId)>,
+        limit: usize,
+    ) -> Result<Vec<(i64, SessionId)>, StoreError> {
+        self.read(|connection| sessions::expired(connection, now, after, limit))
+    }
+
+    fn remove_session(
+        &self,
+        id: &SessionId,
+        may: Box<dyn FnOnce(&Session) -> bool + Send>,
+    ) -> Result<Option<Session>, StoreError> {
+        let id = id.clone();
+        self.write(Durability::Now, move |connection| sessions::remove(connection, &id, may))
+    }
+
+    fn commit(&self, commit: Commit, quota: Quota) -> Result<Added, StoreError> {
+        // Who has been told of a file must find it again, whatever happens. A run alone can be repeated.
+        let durability = match (commit.files.is_empty(), commit.gone.is_empty()) {
+            (true, true) => Durability::Soon,
+            _ => Durability::Now,
+        };
+        self.write(durability, move |connection| {
+            match &commit.begin {
+                Some((session, ttl)) => sessions::add(connection, session, *ttl)?,
+                None => {
+                    sessions::touch(connection, &commit.session, commit.now)?;
+                }
+            }
+            let session = sessions::get(connection, &commit.session)?.ok_or(StoreError::NoSuchSession)?;
+            let added = files::add(connection, &session, commit.files, &commit.gone, quota)?;
+            if commit.all_or_nothing
+                && let Some(Refused { name, reason, .. }) = added.refused.first()
+            {
+                return Err(StoreError::NoRoom { name: name.clone(), reason: reason.clone() });
+            }
+            if let Some(execution) = commit.execution {
+                executions::add(connection, &session.id, execution, &added)?;
+            }
+            Ok(added)
+        })
+    }
+
+    fn file(&self, id: &FileId) -> Result<Option<FileRecord>, StoreError> {
+        self.read(|connection| files::get(connection, id))
+    }
+
+    fn current_files(&self, session: &SessionId) -> Result<Vec<FileRecord>, StoreError> {
+        self.read(|connection| files::list(connection, session, files::Which::Current))
+    }
+
+    fn all_files(&self, session: &SessionId) -> Result<Vec<FileRecord>, StoreError> {
+        self.read(|connection| files::list(connection, session, files::Which::All))
+    }
+
+    fn remove_file(&self, id: &FileId) -> Result<Option<FileRecord>, StoreError> {
+        let id = id.clone();
+        self.write(Durability::Now, move |connection| files::remove(connection, &id))
+    }
+
+    fn knows_blob(&self, blob: &BlobPath) -> Result<bool, StoreError> {
+        self.read(|connection| files::knows_blob(connection, blob))
+    }
+
+    fn owner_bytes(&self, owner: &Owner) -> Result<u64, StoreError> {
+        self.read(|connection| files::owner_bytes(connection, owner))
+    }
+
+    fn execution(&self, id: &ExecutionId) -> Result<Option<ExecutionRecord>, StoreError> {
+        self.read(|connection| executions::get(connection, id))
+    }
+
+    fn executions(&self, session: &SessionId, limit: usize) -> Result<Vec<ExecutionRecord>, StoreError> {
+        self.read(|connection| executions::list(connection, session, limit))
+    }
+
+    fn add_key(&self, key: KeyRecord) -> Result<(), StoreError> {
+        self.write(Durability::Now, move |connection| keys::add(connection, &key))
+    }
+
+    fn key_by_hash(&self, hash: &[u8; 32]) -> Result<Option<KeyRecord>, StoreError> {
+        self.read(|connection| keys::by_hash(connection, hash))
+    }
+
+    fn keys(&self) -> Result<Vec<KeyRecord>, StoreError> {
+        self.read(keys::list)
+    }
+
+    fn revoke_key(&self, id: &KeyId, now: i64) -> Result<bool, StoreError> {
+        let id = id.clone();
+        self.write(Durability::Now, move |connection| keys::revoke(connection, &id, now))
+    }
+
+    fn note_failed_login(&self, failed: FailedLogin) -> Result<(), StoreError> {
+        self.write(Durability::Soon, move |connection| keys::note_failed_login(connection, &failed))
+    }
+
+    fn failed_logins(&self, limit: usize) -> Result<Vec<FailedLogin>, StoreError> {
+        self.read(|connection| keys::failed_logins(connection, limit))
+    }
+
+    fn check(&self) -> Result<Vec<String>, StoreError> {
+        self.read(|connection| {
+            let mut found = Vec::new();
+            let checked = connection.pragma_query(None, "integrity_check", |row| {
+                found.push(row.get::<_, String>(0)?);
+                Ok(())
+            });
+            found.retain(|line| line != "ok");
+            // What can't even be checked is wrong too.
+            found.extend(checked.err().map(|error| error.to_string()));
+            match files::wrong_sums(connection) {
+                Ok(wrong) => found.extend(wrong),
+                Err(error) => found.push(error.to_string()),
+            }
+            Ok(found)
+        })
+    }
+}

@@ -1,0 +1,150 @@
+//! The table of sessions.
+
+use redoma_model::{Resource, Session, SessionId};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::{by_name, name_of, owner_from, parse, signed, unsigned, user_column};
+use crate::StoreError;
+use crate::metadata::{SessionChange, SessionQuery};
+
+const COLUMNS: &str = "id, client, user, name, profile, resource_kind, resource_id, resource_version, created_at, used_at, \
+                       expires_at, bytes, files";
+
+fn read(row: &Row<'_>) -> rusqlite::Result<Result<Session, StoreError>> {
+    let id: String = row.get(0)?;
+    let (client, user) = (row.get(1)?, row.get(2)?);
+    let kind: Option<String> = row.get(5)?;
+    let (resource_id, version): (Option<String>, Option<String>) = (row.get(6)?, row.get(7)?);
+    let (name, profile) = (row.get(3)?, row.get(4)?);
+    let (created_at, used_at, expires_at) = (row.get(8)?, row.get(9)?, row.get(10)?);
+    let (bytes, files): (i64, i64) = (row.get(11)?, row.get(12)?);
+    let build = || {
+        let resource = match (kind, resource_id) {
+            (Some(kind), Some(id)) => Some(Resource { kind: by_name(&kind)?, id, version }),
+            _ => None,
+        };
+        Ok(Session {
+            id: parse(&id)?,
+            owner: owner_from(client, user),
+            name,
+            profile,
+            resource,
+            created_at,
+            used_at,
+            expires_at,
+            bytes: unsigned(bytes),
+            files: unsigned(files),
+        })
+    };
+    Ok(build())
+}
+
+pub(super) fn add(connection: &Connection, session: &Session, ttl: Option<i64>) -> Result<(), StoreError> {
+    let sql = "INSERT INTO sessions (id, client, user, name, profile, resource_kind, resource_id, resource_version, \
+               created_at, used_at, ttl, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+    connection.prepare_cached(sql)?.execute(params![
+        session.id.as_str(),
+        session.owner.client,
+        user_column(&session.owner),
+        session.name,
+        session.profile,
+        session.resource.as_ref().map(|resource| name_of(&resource.kind)),
+        session.resource.as_ref().map(|resource| &resource.id),
+        session.resource.as_ref().and_then(|resource| resource.version.as_ref()),
+        session.created_at,
+        session.used_at,
+        ttl,
+        ttl.map(|ttl| session.used_at.saturating_add(ttl)),
+    ])?;
+    Ok(())
+}
+
+pub(super) fn get(connection: &Connection, id: &SessionId) -> Result<Option<Session>, StoreError> {
+    let sql = format!("SELECT {COLUMNS} FROM sessions WHERE id = ?");
+    connection.prepare_cached(&sql)?.query_row([id.as_str()], read).optional()?.transpose()
+}
+
+pub(super) fn list(connection: &Connection, query: &SessionQuery) -> Result<Vec<Session>, StoreError> {
+    let (at, after) = match &query.after {
+        Some((at, id)) => (*at, id.as_str()),
+        None => (i64::MIN, ""),
+    };
+    let limit = i64::try_from(query.limit).unwrap_or(i64::MAX);
+    let collect = |rows: rusqlite::Result<Vec<Result<Session, StoreError>>>| rows?.into_iter().collect();
+    if let Some(owner) = &query.owner {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM sessions WHERE client = ? AND user = ? AND (created_at, id) > (?, ?) \
+                 ORDER BY created_at, id LIMIT ?"
+        );
+        let mut statement = connection.prepare_cached(&sql)?;
+        let of = params![owner.client, user_column(owner), at, after, limit];
+        collect(statement.query_map(of, read)?.collect())
+    } else {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM sessions WHERE (created_at, id) > (?, ?) ORDER BY created_at, id LIMIT ?"
+        );
+        let mut statement = connection.prepare_cached(&sql)?;
+        collect(statement.query_map(params![at, after, limit], read)?.collect())
+    }
+}
+
+pub(super) fn change(
+    connection: &Connection,
+    id: &SessionId,
+    change: &SessionChange,
+    now: i64,
+) -> Result<bool, StoreError> {
+    if let Some(name) = &change.name {
+        connection
+            .prepare_cached("UPDATE sessions SET name = ?2 WHERE id = ?1")?
+            .execute(params![id.as_str(), name])?;
+    }
+    if let Some(ttl) = change.ttl {
+        connection
+            .prepare_cached("UPDATE sessions SET ttl = ?2 WHERE id = ?1")?
+            .execute(params![id.as_str(), ttl])?;
+    }
+    touch(connection, id, now)
+}
+
+/// Its time begins anew; whether there is such a session.
+pub(super) fn touch(connection: &Connection, id: &SessionId, now: i64) -> Result<bool, StoreError> {
+    let touched = connection
+        .prepare_cached("UPDATE sessions SET used_at = ?2, expires_at = ?2 + ttl WHERE id = ?1")?
+        .execute(params![id.as_str(), now])?;
+    Ok(touched > 0)
+}
+
+pub(super) fn expired(
+    connection: &Connection,
+    now: i64,
+    after: Option<&(i64, SessionId)>,
+    limit: usize,
+) -> Result<Vec<(i64, SessionId)>, StoreError> {
+    let sql = "SELECT expires_at, id FROM sessions WHERE expires_at <= ? AND (expires_at, id) > (?, ?) \
+               ORDER BY expires_at, id LIMIT ?";
+    let mut statement = connection.prepare_cached(sql)?;
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let (at, id) = after.map_or((i64::MIN, ""), |(at, id)| (*at, id.as_str()));
+    let found: rusqlite::Result<Vec<(i64, String)>> =
+        statement.query_map(params![now, at, id, limit], |row| Ok((row.get(0)?, row.get(1)?)))?.collect();
+    found?.iter().map(|(at, id)| Ok((*at, parse(id)?))).collect()
+}
+
+pub(super) fn remove(
+    connection: &Connection,
+    id: &SessionId,
+    may: impl FnOnce(&Session) -> bool,
+) -> Result<Option<Session>, StoreError> {
+    let Some(session) = get(connection, id)?.filter(may) else { return Ok(None) };
+    for sql in [
+        "DELETE FROM files WHERE session = ?",
+        "DELETE FROM executions WHERE session = ?",
+        "DELETE FROM sessions WHERE id = ?",
+    ] {
+        connection.prepare_cached(sql)?.execute([id.as_str()])?;
+    }
+    let (bytes, files) = (signed(session.bytes), signed(session.files));
+    super::files::count_for_owner(connection, &session.owner, -bytes, -files)?;
+    Ok(Some(session))
+}

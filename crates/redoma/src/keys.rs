@@ -1,0 +1,102 @@
+//! `redoma keys`: who may use the server. Works beside a running one.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use redoma_model::{Owner, Role};
+use redoma_store::{KeyRecord, NewKey};
+use serde_json::json;
+
+use crate::cli::{Global, KeyArguments, KeysCommand};
+use crate::config::{Config, data_dir};
+use crate::serve::ADMIN_CLIENT;
+use crate::{engine, terminal};
+
+/// Whose things a user's key opens, if it is nobody's user but their own.
+const OWN_CLIENT: &str = "direct";
+
+pub fn keys(global: &Global, command: KeysCommand) -> anyhow::Result<ExitCode> {
+    let data_dir = data_dir(global)?;
+    let config = Config::load(global, &data_dir)?;
+    let store = engine::store(&config, &data_dir)?;
+    let mut out = std::io::stdout();
+    match command {
+        KeysCommand::Create(arguments) => {
+            let json = arguments.json;
+            let (record, secret) = store.add_key(new_key(arguments)?)?;
+            if json {
+                let mut shown = shown(&record);
+                shown["secret"] = secret.reveal().into();
+                writeln!(out, "{shown}")?;
+            } else {
+                writeln!(out, "{}", secret.reveal())?;
+                terminal::note("this is shown once; whoever has it can use the server as you said");
+            }
+        }
+        KeysCommand::List { json: true } => {
+            let all: Vec<_> = store.keys()?.iter().map(shown).collect();
+            writeln!(out, "{}", json!(all))?;
+        }
+        KeysCommand::List { json: false } => {
+            writeln!(out, "{:<22} {:<7} {:<16} {:<20} {:<8} LABEL", "ID", "ROLE", "CLIENT", "USER", "STATE")?;
+            for key in store.keys()? {
+                let state = if key.revoked_at.is_some() { "revoked" } else { "valid" };
+                let user = key.owner.user.as_deref().unwrap_or("-");
+                let label = key.label.as_deref().unwrap_or("-");
+                let role = role(key.role);
+                writeln!(
+                    out,
+                    "{:<22} {role:<7} {:<16} {user:<20} {state:<8} {label}",
+                    key.id, key.owner.client
+                )?;
+            }
+        }
+        KeysCommand::Revoke { id } => {
+            let wanted = id.parse().ok().context("that is not a key's id; `redoma keys list` shows them")?;
+            if !store.revoke_key(&wanted)? {
+                bail!("there is no valid key `{id}`; `redoma keys list` shows them");
+            }
+            terminal::done("revoked");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn new_key(arguments: KeyArguments) -> anyhow::Result<NewKey> {
+    let KeyArguments { client, user, admin, label, .. } = arguments;
+    for name in [&client, &user].into_iter().flatten() {
+        if name.is_empty() || name.len() > 256 || name.chars().any(char::is_control) {
+            bail!("`{}` can't be a name", name.escape_debug());
+        }
+    }
+    let (role, client, user) = match (admin, client, user) {
+        (true, _, _) => (Role::Admin, ADMIN_CLIENT.to_owned(), None),
+        (false, client, Some(user)) => {
+            (Role::User, client.unwrap_or_else(|| OWN_CLIENT.to_owned()), Some(user))
+        }
+        (false, Some(client), None) => (Role::Client, client, None),
+        (false, None, None) => bail!("say whose key it is: --client NAME, --user USER or --admin"),
+    };
+    Ok(NewKey { role, owner: Owner { client, user }, label })
+}
+
+fn role(role: Role) -> &'static str {
+    match role {
+        Role::Admin => "admin",
+        Role::Client => "client",
+        Role::User => "user",
+    }
+}
+
+fn shown(key: &KeyRecord) -> serde_json::Value {
+    json!({
+        "id": key.id,
+        "role": key.role,
+        "client": key.owner.client,
+        "user": key.owner.user,
+        "label": key.label,
+        "created_at": key.created_at,
+        "revoked_at": key.revoked_at,
+    })
+}
