@@ -12,11 +12,14 @@ import time
 import traceback
 from pathlib import Path
 
+import flat
 import fresh
+import http_load
 import inside
 import leaks
 import load
 import memory
+import over_http
 from contenders import Engine, Jupyter, OpenTerminal
 from docker_daemon import DockerDaemon
 from host import Host
@@ -33,6 +36,9 @@ SECTIONS = {
     "f": memory.waiting,
     "g": inside.overhead,
     "h": leaks.leaks,
+    "i": over_http.one_client,
+    "j": http_load.many_clients,
+    "k": flat.flat,
 }
 PREAMBLE = """\
 Times are from asking until the output is there, for one client unless said otherwise. In (a), (b) and (c) the contenders take
@@ -43,15 +49,16 @@ an environment of its own).
 bubblewrap, nsjail, runsc and docker are called as their users would, with the same files to see, no network and no capabilities. The
 first three set up no control group here, bubblewrap and nsjail no system call filter, none of them Landlock. For Jupyter the time
 ends when the output is there; shutting the kernel down is not counted. Open Terminal isolates nothing by itself. "redoma, warm" is
-a run in a fresh sandbox through the engine, asked for over a pipe.
+a run in a fresh sandbox through the engine, asked for over a pipe. (i), (j) and (k) are over HTTP, from a `redoma serve` on the
+loopback interface with its data on disk.
 """
 
 
 class Bench:
-    """What sections share: the host, how many rounds, servers that start when first needed, figures for the targets."""
+    """What sections share: the host, how many rounds and seconds, servers that start when first needed, figures for the targets."""
 
-    def __init__(self, host, rounds):
-        self.host, self.rounds = host, rounds
+    def __init__(self, host, rounds, seconds):
+        self.host, self.rounds, self.seconds = host, rounds, seconds
         self.figures = {}
         self.servers = {}
 
@@ -113,13 +120,16 @@ def arguments():
     parser.add_argument("--data-dir", required=True, help="where its runtime is")
     parser.add_argument("--cache", required=True, help="where the peers are, and results.json goes")
     parser.add_argument("--rounds", type=int, default=200, help="how much of everything; 200 takes about twelve minutes")
+    parser.add_argument("--seconds", type=float, default=60, help="how long the many clients of section j work")
     parser.add_argument("--only", default="".join(SECTIONS), help="sections to run, such as a,b,g; not written to RESULTS.md")
     parser.add_argument("--results", type=Path, help="the Markdown file to write instead, with a JSON file beside it")
     options = parser.parse_args()
     options.only = [letter for letter in options.only if letter not in ", "]
     unknown = [letter for letter in options.only if letter not in SECTIONS]
-    if unknown or options.rounds < 1:
-        parser.error(f"no such section: {', '.join(unknown)}" if unknown else "--rounds must be at least 1")
+    if unknown:
+        parser.error(f"no such section: {', '.join(unknown)}")
+    if options.rounds < 1 or options.seconds <= 0:
+        parser.error("--rounds must be at least 1, --seconds above 0")
     partial = set(options.only) != set(SECTIONS)
     if options.results:
         options.json = options.results.with_suffix(".json")
@@ -166,7 +176,7 @@ def main():
     host = Host(options.redoma, options.data_dir, options.cache)
     options.results, options.json = options.results.resolve(), options.json.resolve()
     start, tables = time.monotonic(), []
-    bench = Bench(host, options.rounds)
+    bench = Bench(host, options.rounds, options.seconds)
     try:
         for letter, section in SECTIONS.items():
             if letter in options.only:

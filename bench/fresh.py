@@ -21,7 +21,12 @@ COLD, WARM = "redoma run (cold)", "redoma, warm"
 
 
 def measure(title, contenders, rounds):
-    """Everybody's times. The first contender is the one that the others are compared with."""
+    """Everybody's times as a table. The first contender is the one that the others are compared with."""
+    take_turns(title, contenders, rounds)
+    return latency_table(title, contenders)
+
+
+def take_turns(title, contenders, rounds):
     for one in contenders:
         if not one.why_not:
             progress(f"{title}: {one.name}")
@@ -35,7 +40,6 @@ def measure(title, contenders, rounds):
             time.sleep(PAUSE)
         reap_orphans()
     progress("")
-    return latency_table(title, contenders)
 
 
 def warm_up(one):

@@ -16,6 +16,9 @@ TARGETS = [
     ("CPU-bound Python inside ÷ bare, median", "cpu_ratio", AT_MOST, 1.03, "×"),
     ("mounts, control groups, files, processes, open files left by many runs", "left_behind", AT_MOST, 0, ""),
     ("the same (without processes) when the engine has ended", "left_after_end", AT_MOST, 0, ""),
+    ("fresh `print(1)` over HTTP, p50 ÷ bare p50", "http_print_p50_ratio", AT_MOST, 0.25, "×"),
+    ("answers over HTTP to 64 clients that were not right, nor an honest 429", "http_load_errors", AT_MOST, 0, ""),
+    ("exec and download with 1,000,000 files stored ÷ with none, p50, the worse of both", "flat_ratio", AT_MOST, 1.2, "×"),
 ]
 ELSEWHERE = "The attack suite on warm sandboxes, siblings that share nothing, and zygotes that die are tests: `make test`."
 
