@@ -495,3 +495,42 @@ fn a_server_without_keys_makes_none() {
     let answer = server.post("/api/v1/keys").json(&json!({ "role": "admin", "client": "x" })).send();
     assert_eq!(answer.status, 403, "{}", answer.text());
 }
+
+#[test]
+fn what_is_on_its_way_counts_against_a_users_quota() {
+    let home = Home::new(Mode::available()[0]);
+    home.configure("[storage]\nuser_quota = \"2MiB\"\n");
+    let server = home.serve();
+    let body = vec![b'x'; 3 << 19];
+    let upload = server.post("/v1/upload").key(ADMIN).header("User-Id", "ana").form(&[], &[("a.txt", &body)]);
+    // All but the end of it, and each is a session of its own.
+    let bytes = upload.bytes();
+    let mut first = TcpStream::connect(server.address).unwrap();
+    first.write_all(&bytes[..bytes.len() - 100]).unwrap();
+    let on_its_way = || {
+        let files = std::fs::read_dir(home.storage().join(".incoming")).unwrap().flatten();
+        files.filter_map(|file| Some(file.metadata().ok()?.len())).sum::<u64>()
+    };
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while on_its_way() < 1 << 20 {
+        assert!(Instant::now() < deadline, "it does not come");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let second = upload.send();
+    assert_eq!((second.status, second.json()["error"].as_str()), (507, Some("quota")), "{}", second.text());
+    let ben = server.post("/v1/upload").key(ADMIN).header("User-Id", "ben").form(&[], &[("a.txt", &body)]);
+    assert_eq!(ben.send().status, 200, "others have room");
+}
+
+#[test]
+fn what_all_who_use_an_agent_share_is_not_theirs_to_delete() {
+    let (_home, server) = start();
+    let (ana, ben) = (server.key("user", "ana"), server.key("user", "ben"));
+    let fields = [("kind", "agent"), ("id", "ag1")];
+    let uploaded = server.post("/v1/upload").key(&ana).form(&fields, &[("a.txt", b"shared")]).send().json();
+    let (session, file) = (uploaded["storage_session_id"].as_str().unwrap(), &uploaded["files"][0]["fileId"]);
+    let path = format!("/v1/sessions/{session}/objects/{}?kind=agent&id=ag1", file.as_str().unwrap());
+    assert_eq!(server.get(&path).key(&ben).send().status, 200);
+    assert_eq!(server.request("DELETE", &path).key(&ben).send().status, 404);
+    assert_eq!(server.request("DELETE", &path).key(&ana).send().status, 200);
+}

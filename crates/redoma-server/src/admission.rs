@@ -1,4 +1,5 @@
-//! Who may run now. Requests wait in order without taking a thread; more than may wait are told to come back.
+//! Who may run now. Requests wait in order without taking a thread; more than may wait are told to come back. The engine has
+//! turns too, for those who call it from threads of their own; whoever comes through here finds one free.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

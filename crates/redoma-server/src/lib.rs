@@ -2,7 +2,7 @@
 //!
 //! A request's way: `listen.rs` (connections, time limits) → `front.rs` (request id, log, the key in the path) → a route →
 //! `auth/` (who is asking) → the façade's handler, which translates and makes one call → `executing.rs`, `upload.rs` or
-//! `download.rs` → the interpreter.
+//! `download.rs` (`archive.rs` for many files) → the interpreter.
 //!
 //! | room | subject |
 //! |---|---|
@@ -38,7 +38,6 @@ use std::time::Duration;
 use axum::Router;
 use redoma_engine::Concurrency;
 use redoma_engine::interpreter::Interpreter;
-
 use tokio::sync::{Semaphore, watch};
 
 use admission::Admission;
@@ -97,10 +96,9 @@ pub struct App {
 
 impl App {
     pub fn new(interpreter: Interpreter, config: ServerConfig) -> Result<Arc<Self>, JwtError> {
-        let mode = if config.is_open { auth::Mode::Nobody } else { auth::Mode::Keys };
         Ok(Arc::new(Self {
             interpreter: Arc::new(interpreter),
-            auth: Auth::new(mode, config.librechat_jwt_key.clone())?,
+            auth: Auth::new(config.is_open, config.librechat_jwt_key.clone())?,
             admission: Admission::new(config.concurrency),
             bodies: Arc::new(Semaphore::new(body::MOST_KIB as usize)),
             programs: Programs::default(),

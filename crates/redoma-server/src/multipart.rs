@@ -47,7 +47,7 @@ impl FromRequest<Arc<App>> for Multipart {
 impl Multipart {
     fn new(body: Body, boundary: String) -> Self {
         let taken = Arc::new(AtomicUsize::new(0));
-        let source = Source { body: body.into_data_stream(), taken: Arc::clone(&taken) };
+        let source = Source { body: body.into_data_stream(), taken: Arc::clone(&taken), has_given: false };
         Self { parser: multer::Multipart::new(source, boundary), taken }
     }
 
@@ -82,13 +82,20 @@ fn malformed(error: &multer::Error) -> Failure {
 struct Source {
     body: BodyDataStream,
     taken: Arc<AtomicUsize>,
+    /// Whether the parser has a piece that it has not looked at yet. Left to itself it takes all that is there first.
+    has_given: bool,
 }
 
 impl Stream for Source {
     type Item = Result<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if std::mem::take(&mut self.has_given) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let next = std::task::ready!(Pin::new(&mut self.body).poll_next(context));
+        self.has_given = true;
         Poll::Ready(next.map(|piece| {
             let piece = piece?;
             let taken = self.taken.fetch_add(piece.len(), Ordering::Relaxed);

@@ -185,14 +185,10 @@ impl Interpreter {
         let Artifacts { files, refused: no_room, .. } = artifacts;
         refused.extend(no_room.into_iter().map(|(name, reason)| Refusal { name, reason }));
 
-        let deleted = std::mem::take(&mut report.deleted_files);
-        let is_protected =
-            |name: &String| stored.iter().any(|file| file.name.as_str() == name && file.read_only);
-        report.deleted_files = deleted.into_iter().filter(|name| !is_protected(name)).collect();
-        let is_gone = |file: &&StoredFile| {
-            file.session == session.id && report.deleted_files.iter().any(|name| name == file.name.as_str())
-        };
-        let gone = stored.iter().filter(is_gone).map(|file| file.id.clone()).collect();
+        let by_name: HashMap<_, _> = stored.iter().map(|file| (file.name.as_str(), file)).collect();
+        report.deleted_files.retain(|name| by_name.get(name.as_str()).is_none_or(|file| !file.read_only));
+        let deleted = report.deleted_files.iter().filter_map(|name| by_name.get(name.as_str()));
+        let gone = deleted.filter(|file| file.session == session.id).map(|file| file.id.clone()).collect();
         let mut execution = Execution {
             id: request.id.clone(),
             session: session.id.clone(),

@@ -1,7 +1,7 @@
 //! Who may come in: keys, and a record of those who had none.
 
 use redoma_model::KeyId;
-use redoma_store::{FailedLogin, KeyRecord, NewKey, Secret, StoreError};
+use redoma_store::{KeyRecord, NewKey, Secret, StoreError};
 
 use super::Interpreter;
 
@@ -26,9 +26,5 @@ impl Interpreter {
 
     pub fn note_failed_login(&self, address: String, way: String, reason: String) -> Result<(), StoreError> {
         self.store.note_failed_login(address, way, reason)
-    }
-
-    pub fn failed_logins(&self, limit: usize) -> Result<Vec<FailedLogin>, StoreError> {
-        self.store.failed_logins(limit)
     }
 }

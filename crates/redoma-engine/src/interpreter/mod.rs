@@ -30,14 +30,13 @@ use redoma_model::{
 };
 use redoma_store::{NewSession, SessionChange, SessionQuery, Store};
 
-use crate::backend::Status;
 use crate::engine::Engine;
 use crate::language::Languages;
 use crate::request::RunError;
 
 pub use execution::{Execution, ExecutionRequest, FileReference, Refusal, Target};
 pub use file_types::{BadFileType, FileTypes};
-pub use redoma_store::{Added, FailedLogin, KeyRecord, NewKey, Secret, StoreError, new_execution_id};
+pub use redoma_store::{Added, KeyRecord, NewKey, Secret, StoreError, new_execution_id};
 pub use sweeper::Sweeper;
 pub use uploads::{Upload, UploadError, UploadedFile};
 
@@ -89,7 +88,11 @@ pub struct Interpreter {
 
 impl Interpreter {
     pub fn new(parts: InterpreterParts) -> Self {
-        let InterpreterParts { engine, store, profiles, file_types, most_upload, tell } = parts;
+        let InterpreterParts { engine, store, mut profiles, file_types, most_upload, tell } = parts;
+        // What is loaded ahead is the engine's affair; each run would copy the lists.
+        for profile in profiles.values_mut() {
+            profile.preload.clear();
+        }
         let default_profile = profiles.get("default").cloned().unwrap_or_default();
         let (languages, running, incoming) = (Languages::built_in(), Mutex::default(), Arc::default());
         Self {
@@ -111,20 +114,8 @@ impl Interpreter {
         self.engine.prepare()
     }
 
-    pub fn status(&self) -> Status {
-        self.engine.status()
-    }
-
     pub fn languages(&self) -> &Languages {
         &self.languages
-    }
-
-    pub fn default_profile(&self) -> &Profile {
-        &self.default_profile
-    }
-
-    pub fn most_upload(&self) -> u64 {
-        self.most_upload
     }
 
     fn profile(&self, name: &str) -> &Profile {

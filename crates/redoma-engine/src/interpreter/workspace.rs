@@ -34,6 +34,9 @@ impl Workspace {
         let mut files: BTreeMap<String, (StoredFile, PathBuf)> = BTreeMap::new();
         if let Some(shown) = shown {
             in_use.push(store.hold(shown));
+            if let Some(session) = store.session(shown)? {
+                interpreter.note_use(&session)?;
+            }
             let current = store.current_files(shown)?.into_iter();
             files.extend(current.map(|(file, path)| (file.name.as_str().to_owned(), (file, path))));
         }

@@ -30,28 +30,17 @@ pub use credential::PathKey;
 pub use jwt::{Jwt, JwtError};
 use slowdown::Slowdown;
 
-/// How callers prove who they are.
-#[derive(Debug)]
-pub enum Mode {
-    Keys,
-    /// Everybody is let in. Only for a server that nobody else can reach.
-    Nobody,
-}
-
 #[derive(Debug)]
 pub struct Auth {
-    mode: Mode,
+    /// Everybody is let in. Only for a server that nobody else can reach.
+    is_open: bool,
     jwt: Option<Jwt>,
     slowdown: Slowdown,
 }
 
 impl Auth {
-    pub fn new(mode: Mode, jwt_key: Option<PathBuf>) -> Result<Self, JwtError> {
-        Ok(Self { mode, jwt: jwt_key.map(Jwt::open).transpose()?, slowdown: Slowdown::default() })
-    }
-
-    pub fn is_open(&self) -> bool {
-        matches!(self.mode, Mode::Nobody)
+    pub fn new(is_open: bool, jwt_key: Option<PathBuf>) -> Result<Self, JwtError> {
+        Ok(Self { is_open, jwt: jwt_key.map(Jwt::open).transpose()?, slowdown: Slowdown::default() })
     }
 
     /// Who it is that made a request some time ago, if that still counts.
@@ -63,18 +52,17 @@ impl Auth {
     }
 
     fn identify(&self, interpreter: &Interpreter, parts: &Parts) -> Result<Principal, Refusal> {
-        if self.is_open() {
+        if self.is_open {
             let owner = Owner { client: "local".to_owned(), user: named_user(parts)? };
             return Ok(Principal { role: Role::Admin, owner, is_proven: false });
         }
         let credential = Credential::of(parts).ok_or(Refusal::new("none", "no credential was given"))?;
         let way = credential.way();
-        match credential {
-            Credential::Token(token) if self.jwt.is_some() && jwt::looks_like_one(&token) => {
-                let jwt = self.jwt.as_ref().ok_or(Refusal::new(way, "tokens are not taken here"))?;
+        match (credential, &self.jwt) {
+            (Credential::Token(token), Some(jwt)) if jwt::looks_like_one(&token) => {
                 jwt.verify(&token).map_err(|why| Refusal::new(way, &why))
             }
-            Credential::Token(secret) | Credential::Key { secret, .. } => {
+            (Credential::Token(secret) | Credential::Key { secret, .. }, _) => {
                 by_key(interpreter, secret, way, parts)
             }
         }
@@ -177,7 +165,7 @@ impl Caller {
     /// Whether they may decide who comes in. Where nobody has to say who they are, nobody may.
     pub fn require_admin(&self, app: &App) -> Result<(), Failure> {
         let detail = match self.0.role {
-            Role::Admin if !app.auth.is_open() => return Ok(()),
+            Role::Admin if !app.auth.is_open => return Ok(()),
             Role::Admin => "this server runs without keys; use `redoma keys`",
             _ => "this takes an admin key",
         };
@@ -217,7 +205,7 @@ fn unauthorized() -> Failure {
 /// Without keys, a web page that somebody on this host looks at could talk to the server as they can: neither through a
 /// name that it makes point here, nor across origins.
 fn refuse_strangers(auth: &Auth, headers: &HeaderMap) -> Result<(), Failure> {
-    if !auth.is_open() {
+    if !auth.is_open {
         return Ok(());
     }
     let is_local = |authority: &str| {

@@ -93,11 +93,12 @@ async fn send_events(
         let text = format!("event: {name}\ndata: {data}\n\n");
         sender.send(Ok(text.into())).await.map_err(|_| Gone)
     };
-    send(started(&request)).await?;
+    let begun = started(&request);
     let mut watched = match Watched::start(app, principal, request).await {
         Ok(watched) => watched,
         Err(failure) => return send(error(&failure)).await,
     };
+    send(begun).await?;
     loop {
         tokio::select! {
             () = sender.closed() => return Err(Gone),
@@ -175,11 +176,12 @@ async fn run(
     request: ExecutionRequest,
     socket: &mut WebSocket,
 ) -> Result<(), Gone> {
-    say(socket, started(&request)).await?;
+    let begun = started(&request);
     let mut watched = match Watched::start(app, principal, request).await {
         Ok(watched) => watched,
         Err(failure) => return say(socket, error(&failure)).await,
     };
+    say(socket, begun).await?;
     loop {
         tokio::select! {
             event = watched.events.recv() => match event {
