@@ -9,5 +9,6 @@ require('./gen_b/programmatic.cjs');
 require('./gen_b/programmatic_bash.cjs');
 require('./gen_b/routes.cjs');
 require('./gen_b/access.cjs');
+require('./gen_b/stateful.cjs');
 
 run();

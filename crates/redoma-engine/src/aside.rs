@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use serde::Deserialize;
 
 use crate::capture::{Capture, Stream};
-use crate::frames::{Piece, Splitter};
+use crate::frames::{LONGEST, Piece, Splitter};
 use crate::supervise::{Observer, Stop};
 use crate::tools::{Heard, Said, Tools};
 
@@ -41,7 +41,7 @@ enum Content {
 
 impl Aside {
     pub(crate) fn new(nonce: &str, tools: Option<Tools>) -> Self {
-        Self { splitter: Splitter::new(nonce), tools, value: None, outgoing: Outgoing::default() }
+        Self { splitter: Splitter::new(nonce, LONGEST), tools, value: None, outgoing: Outgoing::default() }
     }
 
     /// Takes a part of standard output: captures what is output, and heeds the rest.

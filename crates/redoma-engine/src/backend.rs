@@ -6,6 +6,7 @@ use std::fmt::Debug;
 use redoma_jail::cgroup::GroupUsage;
 use redoma_model::RunReport;
 
+use crate::kernel::{Kernel, KernelRequest};
 use crate::request::{RunError, RunRequest};
 use crate::supervise::{Cancel, Observer};
 
@@ -17,6 +18,9 @@ pub trait Backend: Debug + Send + Sync {
 
     /// A sandbox for this request and for nothing else, with everything in it. The program does not run yet.
     fn assign<'a, 'r: 'a>(&'a self, request: RunRequest<'r>) -> Result<Box<dyn Assigned + 'a>, RunError>;
+
+    /// A process for a session, in which cells run one after the other.
+    fn start_kernel(&self, request: &KernelRequest<'_>) -> Result<Box<dyn Kernel>, RunError>;
 
     /// What is waiting, and who provides it.
     fn status(&self) -> Status;

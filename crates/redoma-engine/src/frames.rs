@@ -30,13 +30,15 @@ pub(crate) struct Splitter {
     held: Vec<u8>,
     /// Bytes of frames so far.
     taken: u64,
+    /// Whoever begins a longer one floods us.
+    longest: usize,
 }
 
 impl Splitter {
-    pub(crate) fn new(nonce: &str) -> Self {
+    pub(crate) fn new(nonce: &str, longest: usize) -> Self {
         let mut start = vec![SEPARATOR];
         start.extend_from_slice(nonce.as_bytes());
-        Self { start, held: Vec::new(), taken: 0 }
+        Self { start, held: Vec::new(), taken: 0, longest }
     }
 
     /// Bytes of the stream that nobody will see as output.
@@ -53,7 +55,7 @@ impl Splitter {
             let end = rest.iter().position(|byte| *byte == b'\n');
             let (more, behind) = end.map_or((rest, &[][..]), |end| (&rest[..end], &rest[end + 1..]));
             self.held.extend_from_slice(more);
-            if self.held.len() > LONGEST {
+            if self.held.len() > self.longest {
                 return Err(Stop::Limit(LimitName::Output));
             }
             if end.is_none() {
@@ -75,7 +77,7 @@ impl Splitter {
             if let Some(frame) = candidate.strip_prefix(self.start.as_slice()) {
                 hand_on_output(before, &mut hand_on);
                 let Some(end) = frame.iter().position(|byte| *byte == b'\n') else {
-                    if candidate.len() > LONGEST {
+                    if candidate.len() > self.longest {
                         return Err(Stop::Limit(LimitName::Output));
                     }
                     self.held = candidate.to_vec();
@@ -129,7 +131,7 @@ mod tests {
             Piece::Output(bytes) => output.extend_from_slice(bytes),
             Piece::Frame(bytes) => frames.push(String::from_utf8(bytes.to_vec()).unwrap()),
         };
-        let mut splitter = Splitter::new(NONCE);
+        let mut splitter = Splitter::new(NONCE, LONGEST);
         for part in parts {
             splitter.push(part, &mut sort).unwrap();
         }
@@ -165,7 +167,7 @@ mod tests {
 
     #[test]
     fn only_what_may_become_a_frame_is_held_back() {
-        let mut splitter = Splitter::new(NONCE);
+        let mut splitter = Splitter::new(NONCE, LONGEST);
         let mut seen = Vec::new();
         let mut push = |bytes: &[u8]| {
             splitter.push(bytes, |piece| seen.push(format!("{piece:?}"))).unwrap();
@@ -180,7 +182,7 @@ mod tests {
     fn a_frame_without_end_is_not_output_and_one_that_is_too_long_ends_the_run() {
         let begun = format!("a\x1e{NONCE}{{");
         assert_eq!(split(&[begun.as_bytes()]), ("a".to_owned(), Vec::new()));
-        let mut splitter = Splitter::new(NONCE);
+        let mut splitter = Splitter::new(NONCE, LONGEST);
         splitter.push(begun.as_bytes(), |_| {}).unwrap();
         let mut ended = Ok(());
         let mut pushed = 0;

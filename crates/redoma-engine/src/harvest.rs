@@ -1,13 +1,13 @@
 //! The files that come out: whatever the code left in its workspace, read as if it were a trap.
 //!
-//! By now every process of the sandbox is dead, so nothing moves any more. Still, nothing that it made is followed:
+//! Of a run, every process is dead by now; of a session's kernel those that go on are stopped. Still, nothing that they made is followed:
 //! each file is opened beneath the workspace's descriptor with symlinks, magic links and mount crossings refused, must be
 //! a plain file with one name, and the sum of sizes is bounded, since a sparse file can claim any size for free.
 
 use std::ffi::{CStr, OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
@@ -21,6 +21,8 @@ use crate::outlet::{Outlet, Put};
 const MAX_DEPTH: usize = 64;
 /// At most this many files are handed out.
 const MAX_FILES: usize = 10_000;
+/// And this many entries are looked at.
+const MAX_ENTRIES: usize = 100_000;
 /// All names in the report together, in bytes: ten thousand paths of fifteen thousand bytes each cost nothing to make.
 const MAX_NAMES: usize = 1 << 20;
 /// What this program itself puts into workspaces.
@@ -50,7 +52,15 @@ pub(crate) fn harvest(
     budget: u64,
     out: Option<&mut (dyn Outlet + '_)>,
 ) -> Result<Harvest, HarvestError> {
-    let mut walk = Walk { script, budget, names: MAX_NAMES, count: 0, out, result: Harvest::default() };
+    let mut walk = Walk {
+        script,
+        budget,
+        names: MAX_NAMES,
+        count: 0,
+        entries: MAX_ENTRIES,
+        out,
+        result: Harvest::default(),
+    };
     let top = rustix::io::fcntl_dupfd_cloexec(workspace, 3).map_err(HarvestError::Read)?;
     walk.folder(&top, Path::new(""), 0)?;
     walk.result.files.sort_by(|a, b| a.name.cmp(&b.name));
@@ -64,6 +74,8 @@ struct Walk<'a, 'o> {
     names: usize,
     /// Files handed out.
     count: usize,
+    /// Entries that may still be looked at: while anybody lives in there, a tree need have no end.
+    entries: usize,
     out: Option<&'a mut (dyn Outlet + 'o)>,
     result: Harvest,
 }
@@ -87,9 +99,15 @@ impl Walk<'_, '_> {
     }
 
     fn folder(&mut self, folder: &OwnedFd, path: &Path, depth: usize) -> Result<(), HarvestError> {
-        // The code may have taken its own rights away; as the files' owner (or root) we give them back.
-        let _ = rustix::fs::fchmod(folder, Mode::from_raw_mode(0o700));
-        let mut names = match list(folder) {
+        let listed = match list(folder) {
+            // The code may have taken its own rights away; as the files' owner we give them back.
+            Err(Errno::ACCESS) => {
+                let _ = rustix::fs::fchmod(folder, Mode::from_raw_mode(0o700));
+                list(folder)
+            }
+            other => other,
+        };
+        let mut names = match listed {
             Ok(names) => names,
             Err(errno) => {
                 self.skip(path, format!("can't be read: {errno}"));
@@ -99,6 +117,11 @@ impl Walk<'_, '_> {
         names.sort();
         for name in names {
             let path = path.join(&name);
+            if self.entries == 0 {
+                self.skip(&path, "too many files and folders");
+                return Ok(());
+            }
+            self.entries -= 1;
             let stat = match rustix::fs::statat(folder, &name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => stat,
                 Err(errno) => {
@@ -205,11 +228,23 @@ pub(crate) fn open_beneath(folder: &OwnedFd, name: &OsStr, extra: OFlags) -> Res
     let open = || rustix::fs::openat2(folder, name, flags, Mode::empty(), resolve);
     match open() {
         Err(Errno::ACCESS) => {
-            rustix::fs::chmodat(folder, name, Mode::from_raw_mode(0o700), AtFlags::empty())?;
+            make_readable(folder, name, resolve)?;
             open()
         }
         other => other,
     }
+}
+
+/// By a descriptor, so that it is the thing itself and not what somebody has put in its place meanwhile.
+fn make_readable(folder: &OwnedFd, name: &OsStr, resolve: ResolveFlags) -> Result<(), Errno> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let thing = rustix::fs::openat2(folder, name, flags, Mode::empty(), resolve)?;
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(&thing)?.st_mode);
+    if !matches!(kind, FileType::RegularFile | FileType::Directory) {
+        return Err(Errno::ACCESS);
+    }
+    let path = format!("/proc/self/fd/{}", thing.as_raw_fd());
+    rustix::fs::chmod(path, Mode::from_raw_mode(0o700))
 }
 
 fn holds_exactly(file: &File, content: &[u8]) -> bool {

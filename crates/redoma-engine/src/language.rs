@@ -14,6 +14,9 @@ const BUILT_IN: &str = include_str!("languages.toml");
 pub enum Stage {
     /// TypeScript becomes JavaScript, by this program run inside the sandbox.
     Typescript,
+    /// The same for a cell: it is shown, and not run.
+    #[serde(skip)]
+    TypescriptCell,
 }
 
 /// How a sandbox for this language is made before it is needed, beyond what all are.
@@ -62,6 +65,13 @@ pub enum UnknownLanguage {
 
 #[derive(Debug, Clone)]
 pub struct Languages(Vec<Language>);
+
+impl Language {
+    /// For the cells of a live session: a program that shows what they become.
+    pub(crate) fn compiler(&self) -> Option<Self> {
+        self.stage.map(|_| Self { stage: Some(Stage::TypescriptCell), ..self.clone() })
+    }
+}
 
 impl Languages {
     pub fn built_in() -> Self {

@@ -9,9 +9,12 @@
 //! | `request.rs` | what is asked for, and why it may not be had |
 //! | `interpreter/` | executions in sessions, with files that last: what the server calls |
 //! | `engine.rs` | many runs at once, under a limit |
+//! | `turns.rs` | whose turn it is |
 //! | `backend.rs` | what is needed of whoever provides sandboxes |
 //! | `native/` | the native backend: sandboxes made ahead of time |
 //! | `cold.rs` | one run in a sandbox made for it, without an engine |
+//! | `kernel.rs` | what is needed of whoever keeps a session's variables |
+//! | `transcript.rs` | everything that a cell showed, in order |
 //! | `identity.rs` | who a sandbox is on the host |
 //! | `program.rs` | path, arguments and environment of a program inside |
 //! | `base64.rs` | bytes as text |
@@ -43,6 +46,7 @@ pub mod host;
 mod identity;
 mod imports;
 pub mod interpreter;
+mod kernel;
 pub mod language;
 mod native;
 mod outcome;
@@ -54,13 +58,16 @@ pub mod runtime;
 mod staging;
 mod supervise;
 mod tools;
+mod transcript;
+mod turns;
 mod wall_clock;
 
 pub use backend::{Assigned, Backend};
 pub use capture::Stream;
 pub use cold::{Place, run};
-pub use engine::{Concurrency, Engine};
+pub use engine::Engine;
 pub use host::{Host, Refused};
+pub use kernel::{Cell, CellEnd, Kernel, KernelHandle, KernelRequest};
 pub use language::{Language, Languages, UnknownLanguage};
 pub use native::{InsideFiles, Native, NativeConfig, Supply};
 pub use outlet::{FolderOutlet, Outlet, Put};
@@ -70,3 +77,4 @@ pub use runtime::{Manifest, Runtime, RuntimeError};
 pub use staging::{Input, StagingError};
 pub use supervise::{Cancel, Observer};
 pub use tools::{AnswerError, Answers, ToolAnswer, ToolCall, ToolFunction, Tools};
+pub use turns::Concurrency;

@@ -30,6 +30,12 @@ impl Invocation {
         let environment = environment(runtime, language, limits);
         Ok(match language.stage {
             None => Self { path: path.to_owned(), argv, environment },
+            // inside typescript-cell SCRIPT: compiles, and shows what came of it.
+            Some(Stage::TypescriptCell) => {
+                let inside = format!("/{INSIDE}");
+                let argv = vec![inside.clone(), "typescript-cell".to_owned(), script.to_owned()];
+                Self { path: inside, argv, environment }
+            }
             Some(Stage::Typescript) => {
                 // inside typescript SCRIPT PROGRAM ARGUMENTS…: compiles, then becomes the program.
                 let inside = format!("/{INSIDE}");

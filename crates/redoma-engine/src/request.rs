@@ -96,6 +96,14 @@ pub enum RunError {
     ToolsInLanguage(String),
     #[error("only an engine's runs can call tools")]
     ToolsWithoutEngine,
+    #[error(
+        "the session's variables are gone: its process ended; the next cell begins with none, and with all files"
+    )]
+    KernelLost,
+    #[error(
+        "the session's variables can't be copied now: pipes or sockets are open in it, or there is no memory for a copy"
+    )]
+    NoCheckpoint,
     #[error("cancelled before it began")]
     Cancelled,
     #[error("the engine is shutting down")]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use redoma_jail::cgroup::{Group, GroupUsage};
 use redoma_jail::{Event, JailError, Sandbox, SignalPipe, Weakening};
-use redoma_model::{LimitName, Limits};
+use redoma_model::{LimitName, Limits, Output};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
@@ -21,7 +21,7 @@ use crate::tools::{ToolCall, Tools};
 use crate::wall_clock::WallClock;
 
 /// How often usage is looked at while the program runs.
-const SAMPLE: Duration = Duration::from_millis(50);
+pub(crate) const SAMPLE: Duration = Duration::from_millis(50);
 
 /// Who is told what the program prints, while it runs.
 pub trait Observer {
@@ -29,6 +29,9 @@ pub trait Observer {
 
     /// The program has called a tool. Whoever has the run's `Answers` is to answer, at any time and from any thread.
     fn tool_call(&mut self, _call: ToolCall) {}
+
+    /// A cell has shown something: a display, its value, an error. Never a stream, which is [`output`](Self::output).
+    fn shown(&mut self, _output: &Output) {}
 }
 
 /// Nobody.
@@ -60,6 +63,10 @@ impl Cancel {
     /// Ends the run, or keeps it from starting. Cannot be taken back.
     pub fn cancel(&self) {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 
     pub fn is_cancelled(&self) -> bool {
@@ -131,7 +138,7 @@ pub(crate) struct DiskUse {
 }
 
 impl DiskUse {
-    fn look(&mut self, workspace: BorrowedFd<'_>) {
+    pub(crate) fn look(&mut self, workspace: BorrowedFd<'_>) {
         let Ok(stat) = rustix::fs::fstatfs(workspace) else { return };
         let block = u64::try_from(stat.f_bsize).unwrap_or(4096);
         self.bytes = self.bytes.max((stat.f_blocks - stat.f_bfree) * block);

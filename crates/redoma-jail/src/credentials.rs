@@ -9,6 +9,7 @@ use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use crate::SANDBOX_ID;
 use crate::plan::{Ids, Rlimits};
+use crate::sys;
 
 /// Takes on uid and gid 1000 of the user namespace, keeping the namespace's capabilities for the mounts to come.
 pub(crate) fn become_sandbox_user(ids: Ids) -> Result<(), Errno> {
@@ -135,4 +136,25 @@ fn lower(process: Option<Pid>, resource: Resource, soft: u64, hard: u64) -> Resu
     let most = getrlimit(resource).maximum.unwrap_or(u64::MAX);
     let limit = Rlimit { current: Some(soft.min(most)), maximum: Some(hard.min(most)) };
     prlimit(process, resource, limit).map(drop)
+}
+
+/// Does something with files as the sandbox's user: what is made is its own, and what it may not do is refused. Of this thread
+/// only.
+pub fn as_user<T>(ids: Ids, work: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    /// Puts things back, whatever happens.
+    struct Back((u32, u32));
+    impl Drop for Back {
+        fn drop(&mut self) {
+            sys::set_file_ids(self.0.0, self.0.1);
+        }
+    }
+    if !ids.by_root {
+        return work();
+    }
+    let _back = Back(sys::set_file_ids(ids.host_uid, ids.host_gid));
+    // It says nothing if it can't be done: asking again tells who one is.
+    if sys::set_file_ids(ids.host_uid, ids.host_gid) != (ids.host_uid, ids.host_gid) {
+        return Err(Errno::PERM);
+    }
+    work()
 }

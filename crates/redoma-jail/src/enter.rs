@@ -144,7 +144,8 @@ pub(crate) fn build(prepared: &Prepared<'_>, maker: Maker) -> Result<Built, Fail
 
     let root = mounts::build_root(plan)?;
     let root = mounts::change_root(plan, root)?;
-    Report::Ready.send_with_fd(talk, root.workspace.as_fd()).at(Step::OpenWorkspace)?;
+    let folders = [root.workspace.as_fd(), root.beside.as_fd()];
+    Report::Ready.send_with_fds(talk, &folders).at(Step::OpenWorkspace)?;
 
     // By now the supervisor has made the cgroup. On version 1 the `tasks` files come along, to write oneself into.
     Report::wait_for_go(talk, |tasks| rustix::io::write(tasks, b"0").map(drop)).at(Step::JoinCgroup)?;
@@ -193,7 +194,7 @@ fn enter(prepared: &Prepared<'_>) -> Result<init::Started, Failure> {
     if plan.weakening.has("init") {
         credentials::be_dumpable().at(Step::Init)?;
     }
-    Ok(init::Started { pid, stays: plan.weakening.has("kill") })
+    Ok(init::Started { pid, stays: plan.weakening.has("kill"), is_kernel: false })
 }
 
 /// What the program's process is told, and tells if it fails before it is the program.

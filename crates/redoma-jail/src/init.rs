@@ -19,6 +19,8 @@ pub(crate) struct Started {
     pub(crate) pid: Pid,
     /// Always false, but for the attack suite's own build: go on while anything else is alive.
     pub(crate) stays: bool,
+    /// Whether it is a kernel, whose copies outlive it.
+    pub(crate) is_kernel: bool,
 }
 
 pub(crate) fn run(program: &Started, talk: BorrowedFd<'_>) -> ! {
@@ -34,6 +36,9 @@ pub(crate) fn run(program: &Started, talk: BorrowedFd<'_>) -> ! {
 
 /// Waits for the program and for whatever else ends meanwhile.
 pub(crate) fn reap(program: &Started, talk: BorrowedFd<'_>) -> ! {
+    if program.is_kernel {
+        reap_kernel(talk)
+    }
     loop {
         match wait(WaitOptions::empty()) {
             Ok(Some((pid, status))) if pid == program.pid => {
@@ -44,6 +49,20 @@ pub(crate) fn reap(program: &Started, talk: BorrowedFd<'_>) -> ! {
             }
             Ok(_) | Err(Errno::INTR) => {}
             Err(_) => sys::exit_now(125),
+        }
+    }
+}
+
+/// Tells of each child that ends, and goes on as long as there are any: one of them may be a copy of the first.
+fn reap_kernel(talk: BorrowedFd<'_>) -> ! {
+    loop {
+        match wait(WaitOptions::empty()) {
+            Ok(Some((pid, status))) => {
+                let pid = pid.as_raw_nonzero().get();
+                Report::Gone { pid, status: status.as_raw() }.send_if_heard(talk);
+            }
+            Ok(None) | Err(Errno::INTR) => {}
+            Err(_) => sys::exit_now(0),
         }
     }
 }

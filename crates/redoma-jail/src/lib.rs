@@ -11,6 +11,7 @@
 //! | `spawn.rs` | the outside: clone, id maps, cgroup, the talk with the inside |
 //! | `enter.rs` | the inside, first half: from the clone to `execve`, step by step |
 //! | `init.rs` | the inside, second half: PID 1 |
+//! | `kernel.rs` | a session's process that goes on, and its copies that wait |
 //! | `warm.rs` | the inside of a sandbox that is made ahead and waits |
 //! | `nursery/` | where such sandboxes are made: a jail of our own around those who make them |
 //! | `mounts.rs` | the root, the scratch file system, `/proc`, `/dev`, the workspace |
@@ -29,6 +30,7 @@ mod enter;
 pub mod host_uid;
 mod init;
 pub mod janitor;
+pub mod kernel;
 pub mod landlock;
 mod mounts;
 pub mod nursery;
@@ -41,6 +43,7 @@ pub mod trial;
 mod warm;
 mod weakening;
 
+pub use credentials::as_user;
 pub use plan::{Ids, Plan, PlanError, Program, Rlimits, Role, Scratch, TreeEntry, Workspace, own_inodes};
 pub use spawn::{Event, Sandbox, Starting, Stdio, above_stdio};
 pub use step::{JailError, Step};

@@ -129,6 +129,8 @@ pub(crate) fn build_root(plan: &Plan) -> Result<Root, Failure> {
 pub(crate) struct Sealed {
     /// The folder in which the code's files will be, for the supervisor to collect them from.
     pub(crate) workspace: OwnedFd,
+    /// A folder on the same file system that no code gets to, unless there are inputs: then it is the overlay's own.
+    pub(crate) beside: OwnedFd,
     /// The writable file system as a whole.
     pub(crate) scratch: OwnedFd,
 }
@@ -149,13 +151,11 @@ pub(crate) fn change_root(plan: &Plan, built: Root) -> Result<Sealed, Failure> {
     if plan.workspace.inputs.is_some() {
         mount_overlay(&scratch).at(Step::MountWorkspace)?;
     }
-    let workspace = rustix::fs::openat(
-        &scratch,
-        c"data",
-        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
-    .at(Step::OpenWorkspace)?;
+    let open = |folder: &CStr| {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::openat(&scratch, folder, flags, Mode::empty()).at(Step::OpenWorkspace)
+    };
+    let (workspace, beside) = (open(c"data")?, open(c"work")?);
     // The scratch as a whole disappears under its own part for /tmp.
     attach_copy(scratch.as_fd(), c"tmp", root.as_fd(), c"tmp").at(Step::SealRoot)?;
     rustix::fs::unlinkat(&root, EMPTY, AtFlags::REMOVEDIR).at(Step::SealRoot)?;
@@ -163,7 +163,7 @@ pub(crate) fn change_root(plan: &Plan, built: Root) -> Result<Sealed, Failure> {
         sys::add_mount_attributes(root.as_fd(), MountAttrFlags::MOUNT_ATTR_RDONLY.bits().into(), false)
             .at(Step::SealRoot)?;
     }
-    Ok(Sealed { workspace, scratch })
+    Ok(Sealed { workspace, beside, scratch })
 }
 
 /// Puts the code's own layer over the inputs, which are at the workspace's place already: the overlay goes on top of its

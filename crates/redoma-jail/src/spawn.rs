@@ -4,6 +4,7 @@ use std::ffi::CString;
 use std::fmt::Write as _;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, IoSlice, IoSliceMut};
@@ -34,7 +35,7 @@ pub struct Stdio<F> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Report {
     Failed(Failure),
-    /// The root is complete; the workspace's descriptor comes along.
+    /// The root is complete; the workspace comes along, and the folder beside it.
     Ready,
     /// Everything is done that can be before somebody needs this sandbox.
     Waiting,
@@ -44,6 +45,11 @@ pub(crate) enum Report {
     Running,
     /// The program ended; this is its wait status.
     Ended {
+        status: i32,
+    },
+    /// Of a kernel's sandbox: one of init's children ended, by its number inside.
+    Gone {
+        pid: i32,
         status: i32,
     },
 }
@@ -59,16 +65,21 @@ impl Report {
             Self::Ended { status } => (3, 0, 0, status),
             Self::Waiting => (4, 0, 0, 0),
             Self::Sealed => (5, 0, 0, 0),
+            Self::Gone { status, .. } => (6, 0, 0, status),
         };
         record[0] = tag;
         record[1] = step;
         record[2..4].copy_from_slice(&entry.to_ne_bytes());
         record[4..8].copy_from_slice(&value.to_ne_bytes());
+        if let Self::Gone { pid, .. } = self {
+            record[8..12].copy_from_slice(&pid.to_ne_bytes());
+        }
     }
 
     fn decode(record: &[u8; Self::SIZE]) -> Option<Self> {
         let entry = u16::from_ne_bytes([record[2], record[3]]);
         let value = i32::from_ne_bytes([record[4], record[5], record[6], record[7]]);
+        let pid = i32::from_ne_bytes([record[8], record[9], record[10], record[11]]);
         Some(match record[0] {
             0 => Self::Failed(Failure {
                 step: Step::from_code(record[1])?,
@@ -80,6 +91,7 @@ impl Report {
             3 => Self::Ended { status: value },
             4 => Self::Waiting,
             5 => Self::Sealed,
+            6 => Self::Gone { pid, status: value },
             _ => return None,
         })
     }
@@ -89,6 +101,13 @@ impl Report {
         let mut record = [0; Self::SIZE];
         self.encode(&mut record);
         let _ = rustix::net::send(talk, &record, SendFlags::NOSIGNAL);
+    }
+
+    /// The same, if there is room for it: whoever does not listen is not waited for.
+    pub(crate) fn send_if_heard(self, talk: BorrowedFd<'_>) {
+        let mut record = [0; Self::SIZE];
+        self.encode(&mut record);
+        let _ = rustix::net::send(talk, &record, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     }
 
     pub(crate) fn send_with_fd(self, talk: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> Result<(), Errno> {
@@ -170,17 +189,39 @@ pub enum Event {
     Gone,
 }
 
+impl Event {
+    fn from_status(status: i32) -> Self {
+        let signal = status & 0x7f;
+        if signal == 0 { Self::Exited((status >> 8) & 0xff) } else { Self::Signaled(signal) }
+    }
+}
+
 /// A live sandbox. Dropping it kills everything inside and waits until it is gone.
 #[derive(Debug)]
 pub struct Sandbox {
     pid: Pid,
     pidfd: OwnedFd,
     talk: OwnedFd,
-    workspace: OwnedFd,
+    folders: Folders,
     reaped: bool,
     /// Where the program's process itself tells that it can't become the program, if not through init.
     failures: Option<OwnedFd>,
     leave: Option<Leave>,
+}
+
+/// What a sandbox's files are in.
+#[derive(Debug)]
+pub(crate) struct Folders {
+    workspace: OwnedFd,
+    beside: OwnedFd,
+}
+
+impl Folders {
+    /// As they come with a report.
+    pub(crate) fn new(fds: impl IntoIterator<Item = OwnedFd>) -> Option<Self> {
+        let mut fds = fds.into_iter();
+        Some(Self { workspace: fds.next()?, beside: fds.next()? })
+    }
 }
 
 /// A sandbox whose file system is being built, while the supervisor makes its cgroup. Dropping it ends it.
@@ -243,22 +284,22 @@ impl<'a> Starting<'a> {
         };
         // If it has failed meanwhile, its report says more than the broken pipe.
         let _ = send_go(&self.talk, tasks);
-        let mut workspace = None;
+        let mut folders = None;
         loop {
             let (report, fds) = receive(&self.talk).map_err(JailError::Talk)?.ok_or(JailError::EndedEarly)?;
             match report {
                 Report::Failed(failure) => return Err(explain(self.plan, failure)),
-                Report::Ready => workspace = fds.into_iter().next(),
+                Report::Ready => folders = Folders::new(fds),
                 Report::Running => break,
-                Report::Waiting | Report::Sealed | Report::Ended { .. } => {
+                Report::Waiting | Report::Sealed | Report::Ended { .. } | Report::Gone { .. } => {
                     return Err(JailError::EndedEarly);
                 }
             }
         }
-        let workspace = workspace.ok_or(JailError::EndedEarly)?;
+        let folders = folders.ok_or(JailError::EndedEarly)?;
         let talk = rustix::io::fcntl_dupfd_cloexec(&self.talk, 3).map_err(JailError::Talk)?;
         let pidfd = self.pidfd.take().ok_or(JailError::EndedEarly)?;
-        Ok(Sandbox::new(self.pid, pidfd, talk, workspace))
+        Ok(Sandbox::new(self.pid, pidfd, talk, folders))
     }
 }
 
@@ -272,8 +313,8 @@ impl Drop for Starting<'_> {
 }
 
 impl Sandbox {
-    pub(crate) fn new(pid: Pid, pidfd: OwnedFd, talk: OwnedFd, workspace: OwnedFd) -> Self {
-        Self { pid, pidfd, talk, workspace, reaped: false, failures: None, leave: None }
+    pub(crate) fn new(pid: Pid, pidfd: OwnedFd, talk: OwnedFd, folders: Folders) -> Self {
+        Self { pid, pidfd, talk, folders, reaped: false, failures: None, leave: None }
     }
 
     pub(crate) fn hear_failures_on(&mut self, line: OwnedFd) {
@@ -319,7 +360,12 @@ impl Sandbox {
 
     /// The folder with what the code made or changed. Stays valid after the sandbox has ended.
     pub fn workspace(&self) -> BorrowedFd<'_> {
-        self.workspace.as_fd()
+        self.folders.workspace.as_fd()
+    }
+
+    /// A folder on the same file system that no code gets to. Only of a sandbox without inputs.
+    pub fn beside_workspace(&self) -> BorrowedFd<'_> {
+        self.folders.beside.as_fd()
     }
 
     /// The host's number for the sandbox's init.
@@ -334,13 +380,36 @@ impl Sandbox {
                 if let Some(failure) = self.failure() {
                     return Err(could_not_start(failure));
                 }
-                let signal = status & 0x7f;
-                if signal == 0 { Event::Exited((status >> 8) & 0xff) } else { Event::Signaled(signal) }
+                Event::from_status(status)
             }
             // One that was made ahead tells only now that its program can't be started.
             Some((Report::Failed(failure), _)) => return Err(could_not_start(failure)),
             _ => Event::Gone,
         })
+    }
+
+    /// Of one that seals itself: the line to its program's process. Whoever wants to be heard taking leave is not.
+    pub(crate) fn sealed_line(&self) -> Result<Option<OwnedFd>, JailError> {
+        match receive(&self.talk).map_err(JailError::Talk)? {
+            Some((Report::Sealed, fds)) => Ok(fds.into_iter().next()),
+            Some((Report::Failed(failure), _)) => Err(could_not_start(failure)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Of a kernel's sandbox: what its init has to say, if anything in so long. The number inside of a process that ended,
+    /// and how.
+    pub fn ended_child(&self, patience: Duration) -> Result<Option<(i32, Event)>, JailError> {
+        let mut polled = [PollFd::new(&self.talk, PollFlags::IN)];
+        let patience = rustix::event::Timespec::try_from(patience).ok();
+        if !matches!(poll(&mut polled, patience.as_ref()), Ok(1)) {
+            return Ok(None);
+        }
+        match receive(&self.talk).map_err(JailError::Talk)? {
+            Some((Report::Gone { pid, status }, _)) => Ok(Some((pid, Event::from_status(status)))),
+            Some(_) => Ok(None),
+            None => Err(JailError::EndedEarly),
+        }
     }
 
     /// In the attack suite's own build: does not kill what the program left running, to see that this would be noticed.
@@ -355,7 +424,7 @@ impl Sandbox {
                 self.reaped = true;
                 return false;
             }
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10));
         }
         self.reaped = true;
         true

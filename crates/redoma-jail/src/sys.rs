@@ -82,6 +82,36 @@ pub(crate) fn fork_with_handlers() -> Result<Option<Pid>, Errno> {
     Ok(Pid::from_raw(pid as i32))
 }
 
+/// Where glibc keeps a thread's number, from the start of what `pthread_self` points to (x86-64).
+const TID_OFFSET: usize = 720;
+
+/// `fork`, with a child that is this process's sibling: its parent's child, for whom nobody here can wait. With several
+/// threads it is an ordinary child, since only the C library's own `fork` puts its locks in order.
+pub(crate) fn fork_beside() -> Result<Option<Pid>, Errno> {
+    const NONE: c_long = 0;
+    if !is_single_threaded() {
+        // SAFETY: the copy makes system calls only until it is woken; what then may be locked for good is its own risk.
+        let pid = checked(c_long::from(unsafe { libc::fork() }))?;
+        return Ok(Pid::from_raw(pid as i32));
+    }
+    let before = rustix::thread::gettid().as_raw_nonzero().get();
+    let flags = c_long::from(libc::CLONE_PARENT | libc::SIGCHLD);
+    // SAFETY: as in `fork`.
+    let pid = checked(unsafe { libc::syscall(libc::SYS_clone, flags, NONE, NONE, NONE, NONE) })?;
+    if pid == 0 && cfg!(all(target_arch = "x86_64", target_env = "gnu")) {
+        let now = rustix::thread::gettid().as_raw_nonzero().get();
+        // SAFETY: the thread's own descriptor, which is larger than this; it is changed only if it holds the number that this
+        // thread had until a moment ago, which the C library's `fork` would have replaced too.
+        unsafe {
+            let place = (libc::pthread_self() as usize + TID_OFFSET) as *mut c_int;
+            if place.read() == before {
+                place.write(now);
+            }
+        }
+    }
+    Ok(Pid::from_raw(pid as i32))
+}
+
 /// How ended children go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reaping {
@@ -502,4 +532,18 @@ pub(crate) fn ignore_polite_signals() -> Result<(), Errno> {
         libc::SIG_BLOCK,
         &[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE],
     )
+}
+
+/// As whom this thread deals with files; as whom it did before. With another uid than root's the kernel also takes root's
+/// rights over files away, until it is root's again.
+pub(crate) fn set_file_ids(uid: u32, gid: u32) -> (u32, u32) {
+    // SAFETY: both take a number and give the one before; they can't fail in a way that matters to memory. Not through the C
+    // library, which has no say in what a single thread is.
+    let (gid, uid) = unsafe {
+        (
+            libc::syscall(libc::SYS_setfsgid, c_long::from(gid)),
+            libc::syscall(libc::SYS_setfsuid, c_long::from(uid)),
+        )
+    };
+    (uid as u32, gid as u32)
 }

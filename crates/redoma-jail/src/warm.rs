@@ -16,8 +16,9 @@ use rustix::process::Pid;
 use crate::enter::{
     AsSeen, At, Built, Failure, Maker, Prepared, build, give_up_capabilities, go_behind_landlock, settle,
 };
-use crate::nursery::{Assignment, ExecPayload, Reader, Received, ReceivedWork, Work};
-use crate::plan::{Plan, Program};
+use crate::kernel::KernelLine;
+use crate::nursery::{Assignment, ExecPayload, Reader, Received, ReceivedWork, SandboxFor, Work};
+use crate::plan::{Plan, Program, Rlimits};
 use crate::spawn::{Report, receive};
 use crate::step::Step;
 use crate::sys::{self, StringPointers};
@@ -88,7 +89,7 @@ fn split(
     let mut keep = [prepared.talk, line.as_raw_fd(), root.scratch.as_raw_fd()];
     keep.sort_unstable();
     sys::close_all_but(&keep).at(Step::Init)?;
-    std::mem::forget((inner_line, oom_score, root.workspace));
+    std::mem::forget((inner_line, oom_score, root.workspace, root.beside));
     Ok(Side::Init(Waiting { program, line, scratch: root.scratch }))
 }
 
@@ -129,7 +130,10 @@ impl Waiting {
         drop(scratch);
         if !plan.weakening.has("rlimits") {
             credentials::set_rlimits(Some(program), assignment.rlimits).at(Step::Rlimits)?;
-            credentials::set_rlimits(None, assignment.rlimits).at(Step::Rlimits)?;
+            // Init has no use for many descriptors. But it is still to send one, and the kernel counts those that are on their way for
+            // all processes of a user together, against the sender's limit.
+            let own = Rlimits { nofile: u64::MAX, ..assignment.rlimits };
+            credentials::set_rlimits(None, own).at(Step::Rlimits)?;
         }
         give_up_capabilities(plan, AsSeen::ByNobody)?;
         if plan.weakening.has("init") {
@@ -158,7 +162,11 @@ impl Waiting {
             drop(listener);
         }
         drop((line, packet));
-        Ok(init::Started { pid: program, stays: plan.weakening.has("kill") })
+        Ok(init::Started {
+            pid: program,
+            stays: plan.weakening.has("kill"),
+            is_kernel: assignment.kind == SandboxFor::Kernel,
+        })
     }
 }
 
@@ -193,6 +201,11 @@ impl Resumed {
 
     /// Waits to be needed; what comes back is the assignment. Ends the process if there will be none.
     pub fn wait(self) -> Vec<u8> {
+        self.wait_on_line().0
+    }
+
+    /// The same, for one that may be a kernel and goes on to listen.
+    pub fn wait_on_line(self) -> (Vec<u8>, KernelLine) {
         let Self { line, listener } = self;
         match listener {
             Some(listener) => {
@@ -203,7 +216,8 @@ impl Resumed {
             }
             None => Report::Waiting.send(line.as_fd()),
         }
-        receive_payload(&line).unwrap_or_else(|failure| give_up(&line, failure))
+        let payload = receive_payload(&line).unwrap_or_else(|failure| give_up(&line, failure));
+        (payload, KernelLine::new(line))
     }
 }
 

@@ -3,6 +3,7 @@
 //! Nothing here does I/O. Values are parsed at the edge (a flag, a TOML file, a request) into these types and
 //! never checked again inside: a [`Limits`] that exists is within its ranges.
 
+pub mod cell;
 pub mod file_name;
 pub mod ids;
 pub mod isolation;
@@ -12,6 +13,7 @@ pub mod report;
 pub mod session;
 pub mod units;
 
+pub use cell::{Bundle, CellReport, KernelState, KernelStatus, Output};
 pub use file_name::{BadFileName, FileName};
 pub use ids::{ExecutionId, FileId, KeyId, NotAnId, SessionId};
 pub use isolation::{IsolationReport, Layer, UnknownLayer};

@@ -19,6 +19,16 @@ pub struct Profile {
     pub last_value: bool,
     /// How long a session lives after it was last used.
     pub retention: Retention,
+    /// After so long without a cell, a session's processes stand still.
+    pub freeze_after: Span,
+    /// After so long they give back what memory can be: cells can't be undone any more.
+    pub reclaim_after: Span,
+    /// And after so long they go: variables are then gone, and files are not.
+    pub drop_after: Span,
+    /// Whether variables survive a cell that has to be ended.
+    pub checkpoints: bool,
+    /// So many cells can be undone.
+    pub undo: usize,
 }
 
 /// How long something is kept.
@@ -68,6 +78,11 @@ impl Default for Profile {
             preload: default_preload(),
             last_value: true,
             retention: Retention::For(Span::secs(30 * 86_400)),
+            freeze_after: Span::secs(60),
+            reclaim_after: Span::secs(300),
+            drop_after: Span::secs(3600),
+            checkpoints: true,
+            undo: 5,
         }
     }
 }
@@ -95,6 +110,11 @@ pub struct ProfilePatch {
     pub preload: Option<Vec<Vec<String>>>,
     pub last_value: Option<bool>,
     pub retention: Option<Retention>,
+    pub freeze_after: Option<Span>,
+    pub reclaim_after: Option<Span>,
+    pub drop_after: Option<Span>,
+    pub checkpoints: Option<bool>,
+    pub undo: Option<usize>,
 }
 
 impl Profile {
@@ -106,6 +126,11 @@ impl Profile {
             preload: patch.preload.clone().unwrap_or_else(|| self.preload.clone()),
             last_value: patch.last_value.unwrap_or(self.last_value),
             retention: patch.retention.unwrap_or(self.retention),
+            freeze_after: patch.freeze_after.unwrap_or(self.freeze_after),
+            reclaim_after: patch.reclaim_after.unwrap_or(self.reclaim_after),
+            drop_after: patch.drop_after.unwrap_or(self.drop_after),
+            checkpoints: patch.checkpoints.unwrap_or(self.checkpoints),
+            undo: patch.undo.unwrap_or(self.undo),
         })
     }
 }

@@ -71,7 +71,7 @@ pub struct SkippedFile {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls")]
-fn is_false(flag: &bool) -> bool {
+pub(crate) fn is_false(flag: &bool) -> bool {
     !flag
 }
 

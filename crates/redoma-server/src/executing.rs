@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use redoma_engine::interpreter::{Execution, ExecutionRequest};
+use redoma_engine::interpreter::{Execution, ExecutionRequest, Variables};
 use redoma_engine::{Cancel, Observer, Stream, ToolCall};
-use redoma_model::Principal;
+use redoma_model::{Output, Principal};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::App;
@@ -23,8 +24,13 @@ pub async fn blocking<T: Send + 'static, E: Into<Failure> + Send + 'static>(
 /// What happens while a program runs.
 #[derive(Debug)]
 pub enum Event {
-    Output { stream: Stream, text: String },
+    Output {
+        stream: Stream,
+        text: String,
+    },
     Call(ToolCall),
+    /// A cell has shown something.
+    Shown(Output),
 }
 
 /// Runs a program to its end. What it prints goes to `watcher` as it comes: at most what the output limit keeps, so that a
@@ -35,11 +41,23 @@ pub async fn execute(
     request: ExecutionRequest,
     watcher: Option<UnboundedSender<Event>>,
 ) -> Result<Execution, Failure> {
-    let turn = app.admission.enter().await?;
+    let turn = admit(app, &request).await?;
     let running = start(app, principal, request, watcher)?;
     let execution = running.finish().await;
     drop(turn);
     execution
+}
+
+/// Whose turn it is, as long as what comes back. A cell waits for those before it in its session first, and that must not
+/// keep others from running: its turn is the engine's affair.
+pub async fn admit(
+    app: &Arc<App>,
+    request: &ExecutionRequest,
+) -> Result<Option<OwnedSemaphorePermit>, Failure> {
+    match request.variables {
+        Variables::Fresh => app.admission.enter().await.map(Some),
+        Variables::Kept => Ok(None),
+    }
 }
 
 /// A program that runs. Dropping this ends it.
@@ -136,6 +154,12 @@ impl Observer for Watch {
     fn tool_call(&mut self, call: ToolCall) {
         if let Some(watcher) = &self.watcher {
             let _ = watcher.send(Event::Call(call));
+        }
+    }
+
+    fn shown(&mut self, output: &Output) {
+        if let Some(watcher) = &self.watcher {
+            let _ = watcher.send(Event::Shown(output.clone()));
         }
     }
 }

@@ -91,6 +91,8 @@ impl From<RunError> for Failure {
         match &error {
             RunError::Busy { .. } => Self::busy(error.to_string()),
             RunError::Cancelled => Self::new(StatusCode::CONFLICT, "cancelled", error.to_string()),
+            RunError::KernelLost => Self::new(StatusCode::CONFLICT, "variables_lost", error.to_string()),
+            RunError::NoCheckpoint => Self::new(StatusCode::CONFLICT, "no_checkpoint", error.to_string()),
             RunError::ShuttingDown => {
                 let failure = Self::new(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", error.to_string());
                 Self { retry_after: Some(5), ..failure }

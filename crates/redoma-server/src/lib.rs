@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `native/` | `/api/v1`: sessions, executions, files, keys |
 //! | `librechat/` | `/v1`: LibreChat's code API, both generations |
+//! | `jupyter/` | `/jupyter`: Jupyter's kernels API |
 //! | `documentation.rs`, `docs/` | `/openapi.json` and the page at `/docs` |
 //! | `health.rs` | `/healthz`, `/readyz` |
 //! | `body.rs`, `multipart.rs` | what comes in, bounded |
@@ -24,6 +25,7 @@ mod executing;
 mod failure;
 mod front;
 mod health;
+mod jupyter;
 mod librechat;
 mod listen;
 mod multipart;
@@ -42,10 +44,12 @@ use tokio::sync::{Semaphore, watch};
 
 use admission::Admission;
 use auth::Auth;
-use librechat::Programs;
+use jupyter::Jupyter;
+use librechat::{Conversations, Programs};
 
 pub use auth::JwtError;
 pub use documentation::openapi_json;
+pub use jupyter::KernelLimits;
 pub use listen::{Listening, ServeError};
 
 /// How the server is set up.
@@ -62,6 +66,16 @@ pub struct ServerConfig {
     pub connections: usize,
     /// How long runs may go on when the server is told to end.
     pub grace: Duration,
+    /// How many Jupyter kernels there may be.
+    pub kernels: KernelLimits,
+    pub versions: Versions,
+}
+
+/// What programs are run with, for those who ask; where it is known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Versions {
+    pub python: Option<String>,
+    pub node: Option<String>,
 }
 
 impl Default for ServerConfig {
@@ -73,6 +87,8 @@ impl Default for ServerConfig {
             most_json: 8 << 20,
             connections: 4096,
             grace: Duration::from_secs(30),
+            kernels: KernelLimits::default(),
+            versions: Versions::default(),
         }
     }
 }
@@ -87,6 +103,10 @@ pub struct App {
     bodies: Arc<Semaphore>,
     /// Programs of LibreChat's that wait for a tool's answer.
     programs: Programs,
+    /// Jupyter's kernels, and who has logged in there.
+    jupyter: Jupyter,
+    /// LibreChat's conversations with live variables.
+    conversations: Conversations,
     config: ServerConfig,
     /// Whether sandboxes wait for programs.
     is_ready: AtomicBool,
@@ -102,13 +122,15 @@ impl App {
             admission: Admission::new(config.concurrency),
             bodies: Arc::new(Semaphore::new(body::MOST_KIB as usize)),
             programs: Programs::default(),
+            jupyter: Jupyter::new(config.kernels),
+            conversations: Conversations::default(),
             config,
             is_ready: AtomicBool::new(false),
             stopping: watch::Sender::new(false),
         }))
     }
 
-    pub fn interpreter(&self) -> &Interpreter {
+    pub fn interpreter(&self) -> &Arc<Interpreter> {
         &self.interpreter
     }
 }
@@ -119,6 +141,7 @@ fn router(app: &Arc<App>) -> Router {
     Router::new()
         .merge(native)
         .nest("/v1", librechat::routes())
+        .nest("/jupyter", jupyter::routes())
         .merge(health::routes())
         .merge(documentation::routes())
         .fallback(|| async { failure::Failure::not_found("page") })

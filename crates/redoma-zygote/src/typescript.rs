@@ -109,11 +109,31 @@ pub enum CompileError {
 /// [`CompileError::Syntax`] with everything that is wrong with the source, including the few
 /// constructs that cannot be brought to Node; the other two when it is not the source's fault.
 pub fn compile(source: &str, file_name: &str) -> Result<JavaScript, CompileError> {
+    compile_part(source, file_name, Imports::OnlyUsed)
+}
+
+/// The same for a cell of a live session, which may import what only later ones use.
+///
+/// # Errors
+///
+/// As for [`compile`].
+pub fn compile_cell(source: &str, file_name: &str) -> Result<JavaScript, CompileError> {
+    compile_part(source, file_name, Imports::All)
+}
+
+/// Which imports stay. Those of types never do, where they say that they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Imports {
+    OnlyUsed,
+    All,
+}
+
+fn compile_part(source: &str, file_name: &str, imports: Imports) -> Result<JavaScript, CompileError> {
     thread::scope(|scope| {
         thread::Builder::new()
             .name("typescript".to_owned())
             .stack_size(STACK_SIZE)
-            .spawn_scoped(scope, || translate(source, file_name))
+            .spawn_scoped(scope, || translate(source, file_name, imports))
             .map_err(CompileError::Thread)?
             .join()
             .map_err(|_| CompileError::Panic)?
@@ -121,14 +141,15 @@ pub fn compile(source: &str, file_name: &str) -> Result<JavaScript, CompileError
     })
 }
 
-fn translate(source: &str, file_name: &str) -> Result<JavaScript, SyntaxErrors> {
+fn translate(source: &str, file_name: &str, imports: Imports) -> Result<JavaScript, SyntaxErrors> {
     // Neither Node nor an editor counts the byte order mark as a column.
     let source = source.strip_prefix('\u{feff}').unwrap_or(source);
     let in_source = |diagnostics| SyntaxErrors::new(diagnostics, source, file_name);
 
     let allocator = Allocator::default();
     let reading = Reading::of(&allocator, source, file_name).map_err(in_source)?;
-    let options = transform_options(&reading);
+    let mut options = transform_options(&reading);
+    options.typescript.only_remove_type_imports = imports == Imports::All;
     let Reading { mut program, scoping, kind, .. } = reading;
 
     let transformed = Transformer::new(&allocator, Path::new(file_name), &options)

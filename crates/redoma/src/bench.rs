@@ -13,9 +13,9 @@ use anyhow::Context;
 use redoma_engine::backend::{PoolStatus, Status};
 use redoma_engine::base64::base64;
 use redoma_engine::{
-    AnswerError, Answers, Assigned, Backend, Cancel, Engine, FolderOutlet, Input, Languages, Native,
-    Observer, Outlet, RunError, RunRequest, Runtime, Source, Stdin, Stream, ToolAnswer, ToolCall,
-    ToolFunction, Tools,
+    AnswerError, Answers, Assigned, Backend, Cancel, Engine, FolderOutlet, Input, Kernel, KernelRequest,
+    Languages, Native, Observer, Outlet, RunError, RunRequest, Runtime, Source, Stdin, Stream, ToolAnswer,
+    ToolCall, ToolFunction, Tools,
 };
 use redoma_model::{LimitsPatch, Profile};
 use serde::Deserialize;
@@ -74,6 +74,10 @@ impl Backend for Handle {
     fn assign<'a, 'r: 'a>(&'a self, request: RunRequest<'r>) -> Result<Box<dyn Assigned + 'a>, RunError> {
         self.0.assign(request)
     }
+    fn start_kernel(&self, request: &KernelRequest<'_>) -> Result<Box<dyn Kernel>, RunError> {
+        self.0.start_kernel(request)
+    }
+
     fn status(&self) -> Status {
         self.0.status()
     }

@@ -47,6 +47,8 @@ pub struct ServerSettings {
     pub connections: Option<usize>,
     /// How long programs may go on when the server is told to end [30s]
     pub shutdown_grace: Option<Span>,
+    /// After how long a Jupyter kernel is forgotten that nobody uses [24h]
+    pub kernel_idle: Option<Span>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -86,6 +88,8 @@ pub struct UploadSettings {
 pub struct EngineSettings {
     /// Programs at the same time [four per core, at least 8]
     pub concurrency: Option<usize>,
+    /// Sessions with live variables at the same time; more, and those not used for longest lose theirs [64]
+    pub kernels: Option<usize>,
     /// Sandboxes of each kind that wait at least [2]
     pub pool_floor: Option<usize>,
     /// And at most [32]
@@ -266,7 +270,8 @@ mod tests {
         let error = parse("[profiles.a]\nnetwork = true").unwrap_err();
         assert_eq!(
             error,
-            "unknown key `network`; the keys here are runtime, limits, preload, last_value, retention"
+            "unknown key `network`; the keys here are runtime, limits, preload, last_value, retention, freeze_after, \
+             reclaim_after, drop_after, checkpoints, undo"
         );
     }
 

@@ -27,6 +27,7 @@ pub fn native(
             python_library: inside::PYTHON_LIBRARY,
             zygote: inside::ZYGOTE,
             tools: inside::TOOLS,
+            kernel: inside::KERNEL,
             prewarm: inside::PREWARM,
         },
         supply,

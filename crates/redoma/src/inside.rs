@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail};
 use redoma_jail::nursery::Server;
-use redoma_zygote::typescript::{CompileError, compile};
+use redoma_zygote::typescript::{self, CompileError, compile};
 
 use crate::terminal;
 
@@ -29,7 +29,16 @@ pub fn if_inside() -> Option<ExitCode> {
     {
         return Some(keep_nursery());
     }
-    let Err(error) = stage(&arguments);
+    let error = match arguments.as_slice() {
+        [role, script] if role == "typescript-cell" => match compile_cell(script) {
+            Ok(()) => return Some(ExitCode::SUCCESS),
+            Err(error) => error,
+        },
+        _ => {
+            let Err(error) = stage(&arguments);
+            error
+        }
+    };
     match error.downcast_ref::<CompileError>() {
         // The user's mistake, not ours: shown as a compiler would.
         Some(CompileError::Syntax(errors)) => {
@@ -49,6 +58,13 @@ fn keep_nursery() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// A cell of a live session: its TypeScript as JavaScript, to standard output.
+fn compile_cell(script: &OsString) -> anyhow::Result<()> {
+    let source = std::fs::read_to_string(script).context("the cell is not UTF-8")?;
+    let compiled = typescript::compile_cell(&source, "cell.mts")?;
+    std::io::stdout().write_all(compiled.code.as_bytes()).context("can't write the compiled cell")
 }
 
 fn stage(arguments: &[OsString]) -> anyhow::Result<Infallible> {

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use redoma_engine::interpreter::{FileTypes, Interpreter, InterpreterParts, Sweeper};
-use redoma_engine::{Engine, Host};
+use redoma_engine::{Engine, Host, Runtime};
 use redoma_model::{ByteSize, Layer, Owner, Role};
-use redoma_server::{App, Listening, ServerConfig};
+use redoma_server::{App, KernelLimits, Listening, ServerConfig, Versions};
 use redoma_store::{KeyRecord, NewKey, Secret, Store};
 use rustix::fs::FlockOperation;
 
@@ -22,6 +22,7 @@ use crate::config::{AuthSetting, Config, data_dir};
 use crate::{engine, systemd_scope, terminal};
 
 const DEFAULT_PORT: u16 = 8000;
+const DEFAULT_KERNELS: usize = 64;
 /// The admin key that was made on the first start.
 const ADMIN_KEY: &str = "admin.key";
 /// Whose things an admin key opens on the chat routes: the same, whichever admin key it is.
@@ -62,6 +63,11 @@ pub fn serve(global: &Global, arguments: &ServeArguments) -> anyhow::Result<Exit
         );
     }
     let native = engine::native(&config, &data_dir, &profile, supply, &[])?;
+    let versions = Runtime::find(&profile.runtime, &data_dir)?.manifest().map(|manifest| Versions {
+        python: Some(manifest.python_version.clone()),
+        node: manifest.node_version.clone(),
+    });
+    let versions = versions.unwrap_or_default();
 
     let store = Arc::new(engine::store(&config, &data_dir)?);
     let removed = store.recover().context("the store could not be put in order")?;
@@ -76,6 +82,7 @@ pub fn serve(global: &Global, arguments: &ServeArguments) -> anyhow::Result<Exit
         profiles,
         file_types: config.uploads().allow.as_deref().map_or_else(FileTypes::default, FileTypes::only),
         most_upload: config.uploads().max_size.unwrap_or(ByteSize::mib(150)).0,
+        most_kernels: config.engine().kernels.unwrap_or(DEFAULT_KERNELS),
         tell: |error| tracing::error!(%error, "results could not be stored"),
     });
     let default = ServerConfig::default();
@@ -90,6 +97,11 @@ pub fn serve(global: &Global, arguments: &ServeArguments) -> anyhow::Result<Exit
                 .map_or(default.most_json, |size| usize::try_from(size.0).unwrap_or(default.most_json)),
             connections: settings.connections.unwrap_or(default.connections).clamp(1, 100_000),
             grace: settings.shutdown_grace.map_or(default.grace, |grace| grace.0),
+            kernels: KernelLimits {
+                idle: settings.kernel_idle.map_or(default.kernels.idle, |idle| idle.0),
+                ..default.kernels
+            },
+            versions,
         },
     )?;
     let every = config.storage().sweep_every.map_or(Duration::from_mins(1), |every| every.0);
@@ -105,13 +117,16 @@ pub fn serve(global: &Global, arguments: &ServeArguments) -> anyhow::Result<Exit
         Err(error) => tracing::error!(%error, "old sessions could not be removed"),
     })?;
 
+    let caretaker = Sweeper::of_kernels(Arc::clone(app.interpreter()))?;
+
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         // Each program that runs or waits for a tool has one.
         .max_blocking_threads(concurrency.running + 512)
         .build()?;
     let result = runtime.block_on(listen(Arc::clone(&app), address, admin, no_auth));
-    drop(sweeper);
+    drop((sweeper, caretaker));
+    app.interpreter().end_kernels();
     runtime.shutdown_timeout(Duration::from_secs(5));
     // The engine ends its sandboxes here.
     drop(app);

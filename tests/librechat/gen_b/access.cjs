@@ -151,15 +151,11 @@ test('the default profile is served, with or without its name', async () => {
   assert.equal((await calculate({ ...settings(), executionProfile: undefined })).text, WORKS);
 });
 
-test('the stateful profile is refused where it is not served, as permanent', async () => {
+test('the stateful profile is served too', async () => {
   const headers = { ...BEARER, 'X-CodeAPI-Expected-Profile': 'stateful' };
-  const answer = await post('/exec', { lang: 'py', code: '1' }, headers);
-  assert.equal(answer.status, 409);
-  assert.equal(answer.json().error, 'execution_profile_mismatch');
-  const shown = await callTool(codeTool({ executionProfile: 'stateful' }), { lang: 'py', code: '1' });
-  assert.match(shown.text, /does not provide the requested execution profile\. This is a permanent capability mismatch/);
+  assert.equal((await post('/exec', { lang: 'py', code: 'print(1)' }, headers)).json().stdout, '1\n');
   const file = await upload('in.txt', 'x');
-  assert.equal((await get(routes.download(place(file), whose('u1')), headers)).status, 409, 'on every route');
+  assert.equal((await get(routes.download(place(file), whose('u1')), headers)).status, 200, 'on every route');
 });
 
 test('a profile that nobody knows is refused', async () => {

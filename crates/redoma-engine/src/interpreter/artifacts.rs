@@ -19,8 +19,8 @@ pub(super) struct Artifacts<'a> {
     execution: ExecutionId,
     /// What went in, by name.
     inputs: HashMap<&'a str, &'a StoredFile>,
-    /// Bytes that the quota leaves.
-    room: u64,
+    /// Bytes that the quota leaves, once somebody has asked.
+    room: Option<u64>,
     pub(super) files: Vec<(FileDetails, Written)>,
     /// What there was no room for.
     pub(super) refused: Vec<(String, String)>,
@@ -32,18 +32,32 @@ impl<'a> Artifacts<'a> {
         session: &'a Session,
         execution: ExecutionId,
         inputs: &'a [StoredFile],
-    ) -> Result<Self, StoreError> {
+    ) -> Self {
         let inputs = inputs.iter().map(|file| (file.name.as_str(), file)).collect();
-        let quota = store.quota();
-        let of_owner = store.owner_bytes(&session.owner)?;
-        let room =
-            quota.session_bytes.saturating_sub(session.bytes).min(quota.owner_bytes.saturating_sub(of_owner));
-        Ok(Self { store, session, execution, inputs, room, files: Vec::new(), refused: Vec::new() })
+        Self { store, session, execution, inputs, room: None, files: Vec::new(), refused: Vec::new() }
+    }
+
+    fn room(&self) -> Result<u64, StoreError> {
+        if let Some(room) = self.room {
+            return Ok(room);
+        }
+        let quota = self.store.quota();
+        let of_owner = self.store.owner_bytes(&self.session.owner)?;
+        // As it is now: others may have stored something meanwhile.
+        let used = self.store.session(&self.session.id)?.map_or(self.session.bytes, |session| session.bytes);
+        Ok(quota.session_bytes.saturating_sub(used).min(quota.owner_bytes.saturating_sub(of_owner)))
     }
 }
 
 impl Outlet for Artifacts<'_> {
     fn put(&mut self, path: &Path, content: File, size: u64) -> io::Result<Put> {
+        self.store(path, &mut content.take(size), size)
+    }
+}
+
+impl Artifacts<'_> {
+    /// Stores something under a name, if there is room for it and it is not what is there already.
+    pub(super) fn store(&mut self, path: &Path, content: &mut dyn Read, size: u64) -> io::Result<Put> {
         let Some(name) = path.to_str() else {
             return Ok(Put::Skipped("its name is not UTF-8".to_owned()));
         };
@@ -55,18 +69,20 @@ impl Outlet for Artifacts<'_> {
         if input.is_some_and(|input| input.read_only) {
             return Ok(Put::Unchanged);
         }
-        if size > self.room {
+        let room = self.room().map_err(io::Error::other)?;
+        self.room = Some(room);
+        if size > room {
             let why = "the quota is used up";
             self.refused.push((name.as_str().to_owned(), why.to_owned()));
             return Ok(Put::Skipped(why.to_owned()));
         }
         let mut incoming = self.store.begin_file(self.session, &name).map_err(io::Error::other)?;
-        io::copy(&mut content.take(size), &mut incoming)?;
+        io::copy(content, &mut incoming)?;
         let written = incoming.finish();
         if input.is_some_and(|input| input.sha256 == written.sha256 && input.size == written.size) {
             return Ok(Put::Unchanged);
         }
-        self.room -= written.size.min(self.room);
+        self.room = Some(room - written.size.min(room));
         let details = FileDetails {
             content_type: content_type(&name),
             name,

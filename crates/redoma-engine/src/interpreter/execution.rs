@@ -5,7 +5,8 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redoma_model::{
-    ExecutionId, FileId, FileName, Principal, Resource, RunReport, Session, SessionId, Span, StoredFile,
+    CellReport, ExecutionId, FileId, FileName, Principal, Profile, Resource, RunReport, Session, SessionId,
+    Span, StoredFile,
 };
 use redoma_store::{Added, NewExecution, Outcome, new_session_id};
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::artifacts::Artifacts;
 use super::workspace::Workspace;
 use super::{Interpreter, InterpreterError};
+use crate::harvest::HarvestError;
 use crate::language::Language;
 use crate::pipes::Stdin;
 use crate::request::{RunError, RunRequest, Source};
@@ -64,6 +66,18 @@ pub struct ExecutionRequest {
     pub tools: Option<Tools>,
     /// Whether output is passed on as it comes.
     pub live: bool,
+    pub variables: Variables,
+    /// Whether pictures that a cell shows become files of the session, for those who can show only these.
+    pub pictures: bool,
+}
+
+/// What becomes of a program's variables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Variables {
+    /// It begins with none, and they go with it.
+    Fresh,
+    /// It is a cell of the session's kernel: it finds those of the cells before it.
+    Kept,
 }
 
 /// A file that could not be kept.
@@ -80,6 +94,9 @@ pub struct Execution {
     pub session: SessionId,
     pub started_at: i64,
     pub report: RunReport,
+    /// What there is to say of a cell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cell: Option<CellReport>,
     /// What the program made or changed.
     pub files: Vec<StoredFile>,
     /// Made, but not kept.
@@ -137,21 +154,24 @@ impl Interpreter {
             Target::Session(id) => Some(id),
             Target::New { like, .. } => like.as_ref(),
         };
-        let workspace = Workspace::gather(self, principal, shown, &request.files)?;
         let _registered = self.register(&request.id, &session, cancel);
-        let started_at = self.store.now();
-
         let mut profile = self.profile(&session.profile).clone();
         if let Some(timeout) = request.timeout {
             profile.limits.wall = Span(profile.limits.wall.0.min(timeout.max(Duration::from_millis(10))));
         }
+        if request.variables == Variables::Kept {
+            let place = Place { session, begins, shown: shown.cloned(), profile };
+            return self.execute_cell(principal, language, place, request, observer, cancel);
+        }
+        let workspace = Workspace::gather(self, principal, shown, &request.files)?;
+        let started_at = self.store.now();
         let last_value = profile.last_value && request.tools.is_none();
         let inputs = workspace
             .files
             .iter()
             .map(|(file, path)| Input { path: path.clone(), name: file.name.as_str().into() });
         let stored: Vec<_> = workspace.files.iter().map(|(file, _)| file.clone()).collect();
-        let mut artifacts = Artifacts::new(&self.store, &session, request.id.clone(), &stored)?;
+        let mut artifacts = Artifacts::new(&self.store, &session, request.id.clone(), &stored);
         let run = RunRequest {
             language,
             source: Source { code: request.code, name: Some(script_name(language, &stored)) },
@@ -169,10 +189,7 @@ impl Interpreter {
         let mut report = match self.engine.execute(run, observer, cancel) {
             Ok(report) => report,
             Err(RunError::Harvest { report, error }) => {
-                // What is wrong with the disk is not the client's to know.
-                (self.tell)(&error);
-                let reason = "the server could not store it; its log says why".to_owned();
-                refused.push(Refusal { name: "*".to_owned(), reason });
+                refused.push(self.not_stored(&error));
                 *report
             }
             Err(error) => return Err(error.into()),
@@ -194,6 +211,7 @@ impl Interpreter {
             session: session.id.clone(),
             started_at,
             report,
+            cell: None,
             files: Vec::new(),
             refused,
             missing: workspace.missing,
@@ -213,6 +231,13 @@ impl Interpreter {
         let added = self.store.commit(&session, outcome)?;
         execution.add(added);
         Ok(execution)
+    }
+
+    /// What is wrong with the disk is not the client's to know.
+    pub(super) fn not_stored(&self, error: &HarvestError) -> Refusal {
+        (self.tell)(error);
+        let reason = "the server could not store it; its log says why".to_owned();
+        Refusal { name: "*".to_owned(), reason }
     }
 
     fn running(&self) -> MutexGuard<'_, HashMap<ExecutionId, Running>> {
@@ -265,8 +290,19 @@ impl Interpreter {
     }
 }
 
+/// Where a cell runs.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) session: Session,
+    /// Whether the session begins with it.
+    pub(super) begins: bool,
+    /// Whose files it sees.
+    pub(super) shown: Option<SessionId>,
+    pub(super) profile: Profile,
+}
+
 impl Execution {
-    fn add(&mut self, added: Added) {
+    pub(super) fn add(&mut self, added: Added) {
         self.files.extend(added.files);
         let refused = added.refused.into_iter();
         self.refused.extend(
@@ -293,13 +329,12 @@ fn read(result: &str) -> Result<Execution, InterpreterError> {
 }
 
 /// The execution as it is kept: with the ids of its files, and not all of what it printed.
-fn to_keep(mut execution: Execution) -> Box<dyn FnOnce(&Added) -> String + Send> {
+pub(super) fn to_keep(mut execution: Execution) -> Box<dyn FnOnce(&Added) -> String + Send> {
     Box::new(move |added| {
         execution.add(added.clone());
         for stream in [&mut execution.report.stdout, &mut execution.report.stderr] {
             if stream.text.len() > KEPT_OUTPUT {
-                let end = (0..=KEPT_OUTPUT).rev().find(|end| stream.text.is_char_boundary(*end)).unwrap_or(0);
-                stream.text.truncate(end);
+                stream.text.truncate(stream.text.floor_char_boundary(KEPT_OUTPUT));
                 stream.truncated = true;
             }
         }

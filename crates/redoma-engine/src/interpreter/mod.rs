@@ -8,16 +8,24 @@
 //! | `execution.rs` | a run on a session's files |
 //! | `workspace.rs` | what a program finds there |
 //! | `artifacts.rs` | what it leaves, into the store |
+//! | `attachments.rs` | files that are made of what it showed |
 //! | `uploads.rs` | files that come in |
 //! | `file_types.rs` | which files may, by name and content |
+//! | `cells.rs` | a run in a session whose variables live on |
+//! | `undo.rs` | going back in one, and going on from it in another |
+//! | `kernels.rs` | which sessions have a kernel, and for how long |
 //! | `keys.rs` | who may come in |
 //! | `sweeper.rs` | what goes when its time is over |
 
 mod artifacts;
+mod attachments;
+mod cells;
 mod execution;
 mod file_types;
+mod kernels;
 mod keys;
 mod sweeper;
+mod undo;
 mod uploads;
 mod workspace;
 
@@ -34,10 +42,11 @@ use crate::engine::Engine;
 use crate::language::Languages;
 use crate::request::RunError;
 
-pub use execution::{Execution, ExecutionRequest, FileReference, Refusal, Target};
+pub use execution::{Execution, ExecutionRequest, FileReference, Refusal, Target, Variables};
 pub use file_types::{BadFileType, FileTypes};
 pub use redoma_store::{Added, KeyRecord, NewKey, Secret, StoreError, new_execution_id};
 pub use sweeper::Sweeper;
+pub use undo::Undone;
 pub use uploads::{Upload, UploadError, UploadedFile};
 
 /// Why something can't be had.
@@ -66,6 +75,8 @@ pub struct InterpreterParts {
     pub file_types: FileTypes,
     /// The most bytes of an uploaded file.
     pub most_upload: u64,
+    /// So many sessions have live variables at the same time.
+    pub most_kernels: usize,
     /// Who hears of what is wrong here and not for clients to know.
     pub tell: fn(&dyn std::fmt::Display),
 }
@@ -73,6 +84,8 @@ pub struct InterpreterParts {
 /// Executions in sessions, for many at once.
 #[derive(Debug)]
 pub struct Interpreter {
+    /// First, so that they go before who made them.
+    kernels: kernels::Kernels,
     engine: Engine,
     store: Arc<Store>,
     profiles: BTreeMap<String, Profile>,
@@ -88,7 +101,8 @@ pub struct Interpreter {
 
 impl Interpreter {
     pub fn new(parts: InterpreterParts) -> Self {
-        let InterpreterParts { engine, store, mut profiles, file_types, most_upload, tell } = parts;
+        let InterpreterParts { engine, store, mut profiles, file_types, most_upload, most_kernels, tell } =
+            parts;
         // What is loaded ahead is the engine's affair; each run would copy the lists.
         for profile in profiles.values_mut() {
             profile.preload.clear();
@@ -105,6 +119,7 @@ impl Interpreter {
             languages,
             running,
             incoming,
+            kernels: kernels::Kernels::new(most_kernels),
             tell,
         }
     }
@@ -206,7 +221,10 @@ impl Interpreter {
     pub fn remove_session(&self, principal: &Principal, id: &SessionId) -> Result<(), InterpreterError> {
         self.session(principal, id, None)?;
         match self.store.remove_session(id)? {
-            Some(_) => Ok(()),
+            Some(_) => {
+                self.kernels.forget(id);
+                Ok(())
+            }
             None if self.store.is_in_use(id) => Err(InterpreterError::InUse),
             None => Err(InterpreterError::NotFound("session")),
         }

@@ -1,4 +1,4 @@
-//! Removes what nobody has used for as long as it was to be kept.
+//! Removes what nobody has used for as long as it was to be kept: sessions from the store, kernels from memory.
 
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -6,6 +6,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use redoma_store::{Store, StoreError, Swept};
+
+use super::Interpreter;
+
+/// How often kernels are looked at.
+const ROUND: Duration = Duration::from_millis(500);
 
 /// A thread that looks around now and then. Dropping it ends it.
 #[derive(Debug)]
@@ -15,16 +20,25 @@ pub struct Sweeper {
 }
 
 impl Sweeper {
-    /// `tell` hears of each sweep.
+    /// Removes old sessions. `tell` hears of each sweep.
     pub fn start(
         store: Arc<Store>,
         every: Duration,
         tell: impl Fn(Result<Swept, StoreError>) + Send + 'static,
     ) -> std::io::Result<Self> {
+        Self::every(every, "sweeper", move || tell(store.sweep()))
+    }
+
+    /// Looks after kernels that nobody uses.
+    pub fn of_kernels(interpreter: Arc<Interpreter>) -> std::io::Result<Self> {
+        Self::every(ROUND, "caretaker", move || interpreter.tend_kernels())
+    }
+
+    fn every(time: Duration, name: &str, work: impl Fn() + Send + 'static) -> std::io::Result<Self> {
         let (stop, stopped) = channel();
-        let thread = std::thread::Builder::new().name("sweeper".to_owned()).spawn(move || {
-            while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-                tell(store.sweep());
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            while stopped.recv_timeout(time) == Err(RecvTimeoutError::Timeout) {
+                work();
             }
         })?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })

@@ -6,8 +6,10 @@
 //! | `nursery.rs` | the process tree in which sandboxes are made |
 //! | `zygotes.rs` | interpreters with libraries loaded: a tree of them, restarted and rotated |
 //! | `pool.rs` | sandboxes that wait |
+//! | `kernel/` | sessions whose process goes on from cell to cell |
 //! | `warm.rs` | one run in a sandbox that waited |
 
+mod kernel;
 mod nursery;
 mod pool;
 mod warm;
@@ -27,11 +29,15 @@ use crate::backend::{Assigned, Backend, Status};
 use crate::host::Host;
 use crate::identity::Identities;
 use crate::imports::{imported_modules, read_imported};
+use crate::kernel::{Kernel, KernelRequest};
 use crate::language::{Languages, Warm};
 use crate::request::{RunError, RunRequest};
 use crate::runtime::Runtime;
 use crate::staging::RunFolder;
 use crate::tools::Tools;
+pub(crate) use pool::memory_is_tight;
+
+use kernel::NativeKernel;
 use nursery::{Nursery, STAGED};
 use pool::{Kind, Pool, Ready, Seal};
 use warm::WarmRun;
@@ -46,6 +52,8 @@ pub struct InsideFiles {
     pub zygote: &'static str,
     /// What the zygote imports for programs that call tools.
     pub tools: &'static str,
+    /// What a session's kernel is made of: names below the nursery's own folder, and contents.
+    pub kernel: &'static [(&'static str, &'static str)],
     pub prewarm: &'static str,
 }
 
@@ -291,6 +299,13 @@ impl Backend for Native {
         Ok(Box::new(run))
     }
 
+    fn start_kernel(&self, request: &KernelRequest<'_>) -> Result<Box<dyn Kernel>, RunError> {
+        if self.shared.stopping.load(Ordering::Relaxed) {
+            return Err(RunError::ShuttingDown);
+        }
+        Ok(Box::new(NativeKernel::start(&self.shared, request)?))
+    }
+
     fn status(&self) -> Status {
         let nursery = self.shared.current_nursery();
         Status {
@@ -370,7 +385,7 @@ impl Shared {
             if let Some(nursery) = self.current_nursery() {
                 nursery.ignore_output();
             }
-            let is_tight = pool::memory_is_tight();
+            let is_tight = memory_is_tight();
             for pool in &self.pools {
                 pool.adjust(is_tight);
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use redoma_jail::cgroup::{Group, GroupLimits, Hierarchy};
 use redoma_jail::janitor::OwnerTag;
 use redoma_jail::nursery::{
-    Assignment, BLUEPRINT, Blueprint, Channel, FOLDER, Hurry, INBOX, Order, ProgramAhead,
+    Assignment, BLUEPRINT, Blueprint, Channel, FOLDER, Hurry, INBOX, Order, ProgramAhead, SandboxFor,
 };
 use redoma_jail::{
     Plan, Program, Rlimits, Sandbox, Starting, Stdio, TreeEntry, Weakening, above_stdio, own_inodes,
@@ -103,6 +103,9 @@ impl Nursery {
         tree.push(TreeEntry::file(LIBRARY, config.inside.python_library)?);
         tree.push(TreeEntry::file(ZYGOTE, config.inside.zygote)?);
         tree.push(TreeEntry::file(TOOLS, config.inside.tools)?);
+        for (name, content) in config.inside.kernel {
+            tree.push(TreeEntry::file(format!("{FOLDER}/{name}"), *content)?);
+        }
         let inbox = config.data_dir.join("run");
         make_inbox(&inbox)?;
         tree.push(TreeEntry::bind_folder(&inbox, INBOX)?);
@@ -169,6 +172,7 @@ impl Nursery {
             rlimits: Rlimits::from_limits(limits, has_group),
             disk: limits.disk.0,
             inodes: limits.files + self.plan_inodes,
+            kind: SandboxFor::Run,
         }
     }
 

@@ -201,7 +201,7 @@ impl WarmRun<'_, '_> {
 }
 
 /// What the frames of one run begin with.
-fn nonce() -> io::Result<String> {
+pub(super) fn nonce() -> io::Result<String> {
     let mut bytes = [0u8; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))

@@ -142,10 +142,52 @@ pub trait Group: Debug + Send + Sync {
     fn kill_all(&self);
     /// Processes and threads at this moment, the sandbox's init among them.
     fn pids_current(&self) -> Option<u64>;
+    /// The processes in the group at this moment.
+    fn members(&self) -> Vec<rustix::process::Pid>;
+    /// How many processes there may be from now on. Those that are there stay.
+    fn set_pids(&self, most: u64) -> Result<(), CgroupError>;
+    /// Bytes in use at this moment, files in memory included.
+    fn memory_current(&self) -> Option<u64>;
+    /// Gives back what memory can be, as long as nobody needs it.
+    fn reclaim(&self);
+    /// Begins to look for the most memory anew, where this kernel can.
+    fn reset_peak(&self);
     fn usage(&self) -> GroupUsage;
     fn version(&self) -> u8;
     /// Which of the layers that may be missing this group provides.
     fn layers(&self) -> Vec<Layer>;
+}
+
+/// A process of a group, held: its number can't become somebody else's while it is signalled.
+#[derive(Debug)]
+pub struct Member {
+    pid: rustix::process::Pid,
+    pidfd: OwnedFd,
+}
+
+impl Member {
+    pub fn pid(&self) -> rustix::process::Pid {
+        self.pid
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let _ = rustix::process::pidfd_send_signal(&self.pidfd, signal);
+    }
+}
+
+/// Takes hold of those processes of a group that are wanted: those that are still in it when they are held.
+pub fn hold(group: &dyn Group, is_wanted: impl Fn(rustix::process::Pid) -> bool) -> Vec<Member> {
+    let open = |pid| {
+        let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()?;
+        Some(Member { pid, pidfd })
+    };
+    let mut held: Vec<_> =
+        group.members().into_iter().filter(|pid| is_wanted(*pid)).filter_map(open).collect();
+    if !held.is_empty() {
+        let still = group.members();
+        held.retain(|member| still.contains(&member.pid));
+    }
+    held
 }
 
 /// A place in which groups can be made.
@@ -244,11 +286,14 @@ pub fn remove_folder(folder: &Path, patience: Duration) -> bool {
 
 /// Kills the processes in a sandbox's own group, as they are at this moment. Only ever called on folders that this program named and made.
 fn kill_members(folder: &Path) {
-    let Ok(members) = fs::read_to_string(folder.join("cgroup.procs")) else { return };
-    for pid in members.lines().filter_map(|line| line.parse().ok()).filter_map(rustix::process::Pid::from_raw)
-    {
+    for pid in members(folder) {
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
+}
+
+fn members(folder: &Path) -> Vec<rustix::process::Pid> {
+    let text = read_file(&folder.join("cgroup.procs")).unwrap_or_default();
+    text.lines().filter_map(|line| line.parse().ok()).filter_map(rustix::process::Pid::from_raw).collect()
 }
 
 /// One mounted cgroup hierarchy and this process's place in it.

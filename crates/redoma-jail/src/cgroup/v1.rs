@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use redoma_model::Layer;
+use rustix::process::Pid;
 
 use super::{
-    CgroupError, Entry, Group, GroupLimits, GroupUsage, Mounts, NoCgroup, kill_members, may_write,
+    CgroupError, Entry, Group, GroupLimits, GroupUsage, Mounts, NoCgroup, kill_members, may_write, members,
     read_keyed, read_number, remove_folder, write,
 };
 
@@ -224,6 +225,26 @@ impl Group for V1Group {
 
     fn pids_current(&self) -> Option<u64> {
         read_number(&self.pids.join("pids.current"))
+    }
+
+    fn members(&self) -> Vec<Pid> {
+        members(&self.pids)
+    }
+
+    fn set_pids(&self, most: u64) -> Result<(), CgroupError> {
+        write(&self.pids.join("pids.max"), &most.to_string())
+    }
+
+    fn memory_current(&self) -> Option<u64> {
+        read_number(&self.memory.join("memory.usage_in_bytes"))
+    }
+
+    fn reclaim(&self) {
+        let _ = write(&self.memory.join("memory.force_empty"), "0");
+    }
+
+    fn reset_peak(&self) {
+        let _ = write(&self.memory.join("memory.max_usage_in_bytes"), "0");
     }
 
     fn usage(&self) -> GroupUsage {

@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use redoma_model::Layer;
+use rustix::process::Pid;
 
 use super::{
-    CgroupError, Entry, Group, GroupLimits, GroupUsage, Mounts, NoCgroup, kill_members, may_write,
+    CgroupError, Entry, Group, GroupLimits, GroupUsage, Mounts, NoCgroup, kill_members, may_write, members,
     read_keyed, read_number, remove_folder, write,
 };
 
@@ -170,6 +171,28 @@ impl Group for V2Group {
 
     fn pids_current(&self) -> Option<u64> {
         read_number(&self.folder.join("pids.current"))
+    }
+
+    fn members(&self) -> Vec<Pid> {
+        members(&self.folder)
+    }
+
+    fn set_pids(&self, most: u64) -> Result<(), CgroupError> {
+        self.set("pids.max", &most.to_string())
+    }
+
+    fn memory_current(&self) -> Option<u64> {
+        read_number(&self.folder.join("memory.current"))
+    }
+
+    fn reclaim(&self) {
+        if let Some(bytes) = self.memory_current() {
+            let _ = self.set("memory.reclaim", &bytes.to_string());
+        }
+    }
+
+    fn reset_peak(&self) {
+        // Each open file of this kind has a peak of its own, so that there is none to reset.
     }
 
     fn usage(&self) -> GroupUsage {

@@ -26,6 +26,16 @@ pub struct Assignment {
     /// The scratch's quota.
     pub disk: u64,
     pub inodes: u64,
+    pub kind: SandboxFor,
+}
+
+/// What a sandbox is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SandboxFor {
+    /// One program: it ends with it.
+    Run,
+    /// A session's kernel: it goes on while any of its processes does.
+    Kernel,
 }
 
 /// The part for the program.
@@ -107,7 +117,7 @@ pub(crate) struct Received<'a> {
     pub(crate) inputs: Option<OwnedFd>,
 }
 
-const FIELDS: usize = 7;
+const FIELDS: usize = 8;
 const HEADER: usize = FIELDS * 8;
 const NO_LIMIT: u64 = u64::MAX;
 
@@ -131,7 +141,8 @@ impl Assignment {
         let script = work.map(|work| file_in_memory(work.code)).transpose()?;
         let Rlimits { fsize, nofile, cpu_seconds, nproc } = self.rlimits;
         let nproc = nproc.unwrap_or(NO_LIMIT);
-        let fields = [fsize, nofile, cpu_seconds, nproc, self.disk, self.inodes, name.len() as u64];
+        let kind = u64::from(self.kind == SandboxFor::Kernel);
+        let fields = [fsize, nofile, cpu_seconds, nproc, self.disk, self.inodes, kind, name.len() as u64];
         let header: Vec<u8> = fields.into_iter().flat_map(u64::to_ne_bytes).collect();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -174,7 +185,9 @@ impl Assignment {
             cpu_seconds: next()?,
             nproc: Some(next()?).filter(|count| *count != NO_LIMIT),
         };
-        let assignment = Self { rlimits, disk: next()?, inodes: next()? };
+        let (disk, inodes) = (next()?, next()?);
+        let kind = if next()? == 1 { SandboxFor::Kernel } else { SandboxFor::Run };
+        let assignment = Self { rlimits, disk, inodes, kind };
         let name_length = usize::try_from(next()?).map_err(|_| Errno::INVAL)?;
         let (name, payload) = rest.split_at_checked(name_length).ok_or(Errno::INVAL)?;
         let name = CString::new(name).map_err(|_| Errno::INVAL)?;

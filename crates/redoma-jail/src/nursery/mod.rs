@@ -32,7 +32,7 @@ mod message;
 mod outside;
 
 pub use crate::warm::Resumed;
-pub use assignment::{Assignment, ExecPayload, Reader, Work};
+pub use assignment::{Assignment, ExecPayload, Reader, SandboxFor, Work};
 pub(crate) use assignment::{Received, ReceivedWork};
 pub use blueprint::{Blueprint, ProgramAhead};
 pub use inside::{Served, Server, send_warm_up};

@@ -12,8 +12,9 @@ use rustix::process::{Pid, Signal};
 use super::message::{self, Answer, Hurry, Request, WarmUp};
 use super::{Assignment, Work};
 use crate::cgroup::{Entry, Group};
+use crate::kernel::{KernelProcess, Words};
 use crate::seccomp::Leave;
-use crate::spawn::{Report, Sandbox, Stdio, receive, send_go, wait_for};
+use crate::spawn::{Folders, Report, Sandbox, Stdio, receive, send_go, wait_for};
 use crate::step::{JailError, Step};
 
 #[derive(Debug, thiserror::Error)]
@@ -195,7 +196,7 @@ impl Growing {
             None => &[],
         };
         let _ = send_go(&self.talk, tasks);
-        let mut workspace = None;
+        let mut folders = None;
         let mut line = None;
         let mut listener = None;
         loop {
@@ -210,7 +211,7 @@ impl Growing {
                     let detail = format!("entry {}", failure.entry);
                     return Err(JailError::Step { step: failure.step, errno: failure.errno, detail });
                 }
-                Report::Ready => workspace = fds.next(),
+                Report::Ready => folders = Folders::new(fds),
                 Report::Waiting => match sealed_with {
                     Some(assignment) => {
                         assignment.send(self.talk.as_fd(), None, None).map_err(JailError::Talk)?;
@@ -222,13 +223,15 @@ impl Growing {
                     listener = fds.next();
                     break;
                 }
-                Report::Running | Report::Ended { .. } => return Err(JailError::EndedEarly),
+                Report::Running | Report::Ended { .. } | Report::Gone { .. } => {
+                    return Err(JailError::EndedEarly);
+                }
             }
         }
-        let workspace = workspace.ok_or(JailError::EndedEarly)?;
+        let folders = folders.ok_or(JailError::EndedEarly)?;
         let talk = rustix::io::fcntl_dupfd_cloexec(&self.talk, 3).map_err(JailError::Talk)?;
         let pidfd = self.pidfd.take().ok_or(JailError::EndedEarly)?;
-        let mut sandbox = Sandbox::new(pid, pidfd, talk, workspace);
+        let mut sandbox = Sandbox::new(pid, pidfd, talk, folders);
         if let (Some(listener), Some(program)) = (listener, only_child(pid)) {
             sandbox.hear_leave_on(Leave::new(listener, program));
         }
@@ -290,6 +293,30 @@ impl WaitingSandbox {
     /// The host's number for its init.
     pub fn pid(&self) -> Pid {
         self.sandbox.pid()
+    }
+
+    /// Lets it begin as a kernel. Not one that is sealed already.
+    pub fn assign_kernel(
+        self,
+        assignment: &Assignment,
+        payload: &[u8],
+    ) -> Result<(Sandbox, KernelProcess, Words), JailError> {
+        let Self { sandbox, line } = self;
+        if line.is_some() {
+            return Err(JailError::Talk(Errno::INVAL));
+        }
+        assignment.send(sandbox.talk(), None, None).map_err(JailError::Talk)?;
+        if !is_readable(sandbox.talk(), GROWING) {
+            return Err(JailError::Talk(Errno::TIMEDOUT));
+        }
+        let Some(line) = sandbox.sealed_line()? else { return Err(JailError::EndedEarly) };
+        let program = only_child(sandbox.pid()).ok_or(JailError::EndedEarly)?;
+        let process = KernelProcess::of_program(program, sandbox.pid(), line).map_err(JailError::Talk)?;
+        let work = Work { name: "", code: b"", payload, reader: super::Reader::Jail };
+        work.send(process.line()).map_err(JailError::Talk)?;
+        let (words, theirs) = Words::new().map_err(JailError::Talk)?;
+        process.tell_with(b"words", theirs.as_fd()).map_err(JailError::Talk)?;
+        Ok((sandbox, process, words))
     }
 
     /// Lets it begin. A sealed one has its limits already, and can have no inputs.

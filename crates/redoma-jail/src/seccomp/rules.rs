@@ -69,7 +69,7 @@ const RUNNING: &[Named] = calls!(
     SYS_munlock SYS_mlockall SYS_munlockall SYS_membarrier SYS_pkey_alloc SYS_pkey_free SYS_pkey_mprotect
     SYS_futex SYS_futex_waitv SYS_set_robust_list SYS_get_robust_list SYS_rseq SYS_set_tid_address
     SYS_rt_sigaction SYS_rt_sigprocmask SYS_rt_sigreturn SYS_rt_sigpending SYS_rt_sigsuspend SYS_rt_sigtimedwait
-    SYS_rt_sigqueueinfo SYS_rt_tgsigqueueinfo SYS_sigaltstack SYS_kill SYS_tkill SYS_tgkill SYS_restart_syscall
+    SYS_rt_sigqueueinfo SYS_rt_tgsigqueueinfo SYS_sigaltstack SYS_tkill SYS_tgkill SYS_restart_syscall
     SYS_clock_gettime SYS_clock_getres SYS_clock_nanosleep SYS_nanosleep SYS_gettimeofday SYS_times
     SYS_getitimer SYS_setitimer SYS_timer_create SYS_timer_settime SYS_timer_gettime SYS_timer_getoverrun
     SYS_timer_delete SYS_timerfd_create SYS_timerfd_settime SYS_timerfd_gettime
@@ -242,6 +242,8 @@ const SETRLIMIT: &[&[Condition]] = &[&[when(0, RESOURCES)]];
 /// Init has the same uid as the code. Made idle and pinned to a busy core it would take its time to die, and with it the
 /// whole sandbox.
 const NOT_INIT: &[&[Condition]] = &[&[unless(0, &[1])]];
+/// Not everybody at once: a session's checkpoints, which code has no other way to find, would be among them.
+const NOT_EVERYBODY: &[&[Condition]] = &[&[unless(0, &[u32::MAX])]];
 /// One process's priority (not init's) or a group's; not that of all processes of the uid.
 const SETPRIORITY: &[&[Condition]] = &[&[when(0, &[0]), unless(1, &[1])], &[when(0, &[1])]];
 /// `RWF_NOWAIT` tells whether a file of the runtime is in memory, and so whether somebody else has just read it; throwing
@@ -421,6 +423,7 @@ pub fn rules() -> Vec<Rule> {
     rules.push(rule("SYS_socket", libc::SYS_socket, &[UNIX_SOCKET, INET_SOCKET], forbidden));
     rules.push(rule("SYS_socketpair", libc::SYS_socketpair, &[UNIX_SOCKET], forbidden));
     rules.push(rule("SYS_ioctl", libc::SYS_ioctl, &[IOCTLS], Some(Refusal::Errno(libc::ENOTTY))));
+    rules.push(rule("SYS_kill", libc::SYS_kill, NOT_EVERYBODY, forbidden));
     rules.push(rule("SYS_prctl", libc::SYS_prctl, &[PRCTLS], Some(Refusal::Errno(libc::EINVAL))));
     rules.push(rule("SYS_personality", libc::SYS_personality, &[PERSONALITIES], forbidden));
     rules.push(rule("SYS_mknodat", libc::SYS_mknodat, &[MKNODAT], forbidden));

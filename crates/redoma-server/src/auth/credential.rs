@@ -14,6 +14,25 @@ impl std::fmt::Debug for PathKey {
     }
 }
 
+/// A key that a façade has found in a place that is its own (Jupyter's clients have several).
+#[derive(Clone)]
+pub struct GivenKey {
+    pub secret: String,
+    /// Where, for the log.
+    pub way: &'static str,
+}
+
+impl std::fmt::Debug for GivenKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "GivenKey({}: …)", self.way)
+    }
+}
+
+/// Whether the request brings something that every façade looks at.
+pub fn has_credential(parts: &Parts) -> bool {
+    Credential::of(parts).is_some()
+}
+
 pub(super) enum Credential {
     Key {
         secret: String,
@@ -25,6 +44,9 @@ pub(super) enum Credential {
 
 impl Credential {
     pub(super) fn of(parts: &Parts) -> Option<Self> {
+        if let Some(GivenKey { secret, way }) = parts.extensions.get() {
+            return Some(Self::Key { secret: secret.clone(), way });
+        }
         if let Some(PathKey(secret)) = parts.extensions.get() {
             return Some(Self::Key { secret: secret.clone(), way: "path" });
         }

@@ -26,7 +26,7 @@ use redoma_model::{Owner, Principal, Role};
 use crate::App;
 use crate::failure::Failure;
 use credential::Credential;
-pub use credential::PathKey;
+pub use credential::{GivenKey, PathKey, has_credential};
 pub use jwt::{Jwt, JwtError};
 use slowdown::Slowdown;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use redoma_engine::interpreter::{Execution, ExecutionRequest, FileReference, new_execution_id};
+use redoma_engine::interpreter::{Execution, ExecutionRequest, FileReference, Variables, new_execution_id};
 use redoma_model::{FileName, SessionId, StoredFile};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -31,6 +31,8 @@ pub(super) struct ExecBody {
     files: Vec<WireFile>,
     session_id: Option<String>,
     timeout: Option<f64>,
+    /// What a conversation with live variables is called.
+    runtime_session_hint: Option<String>,
 }
 
 /// A file that an earlier answer or an upload named.
@@ -87,6 +89,11 @@ pub(super) struct ExecAnswer {
     message: Option<String>,
     status: Option<&'static str>,
     wall_time: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runtime_session_id: Option<String>,
+    /// `new` or `reused`: whether it found the variables of earlier calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runtime_status: Option<&'static str>,
 }
 
 /// Names that its clients use for languages that others speak too.
@@ -151,7 +158,11 @@ pub(super) async fn exec(
 ) -> Result<Json<ExecAnswer>, Error> {
     let principal = caller.or_named(body.user_id.as_deref())?;
     let session = body.session_id.as_deref().and_then(|id| id.parse::<SessionId>().ok());
-    let target = app.interpreter.new_target(&principal, session)?;
+    let hint = body.runtime_session_hint.filter(|hint| !hint.is_empty());
+    let target = match &hint {
+        Some(hint) => app.conversations.target(&app.interpreter, &principal, hint)?,
+        None => app.interpreter.new_target(&principal, session)?,
+    };
     let language = language(&body.lang);
     if let Err(unknown) = app.interpreter.languages().by_name(language) {
         return Ok(Json(ExecAnswer::not_run(target.id(), unknown.to_string())));
@@ -167,8 +178,10 @@ pub(super) async fn exec(
         timeout: timeout(body.timeout),
         tools: None,
         live: false,
+        variables: if hint.is_some() { Variables::Kept } else { Variables::Fresh },
+        pictures: true,
     };
-    let turn = app.admission.enter().await?;
+    let turn = executing::admit(&app, &request).await?;
     let running = executing::start(&app, principal.clone(), request, None)?;
     let _cancellable = app.programs.register(&principal, &headers, running.canceller());
     let mut execution = running.finish().await?;
@@ -182,8 +195,8 @@ impl ExecAnswer {
         let report = &execution.report;
         Self {
             session_id: execution.session.to_string(),
-            stdout: report.stdout.text.clone(),
-            stderr: outcome::stderr(report, &execution.missing),
+            stdout: outcome::stdout(execution),
+            stderr: outcome::stderr(execution),
             files: result_files(execution),
             deleted_files: report.deleted_files.clone(),
             artifact_delivery: delivery(execution),
@@ -192,6 +205,11 @@ impl ExecAnswer {
             message: outcome::explanation(report),
             status: outcome::status(report),
             wall_time: report.usage.wall_ms.used,
+            runtime_session_id: execution.cell.as_ref().map(|_| execution.session.to_string()),
+            runtime_status: execution
+                .cell
+                .as_ref()
+                .map(|cell| if cell.number > 1 { "reused" } else { "new" }),
         }
     }
 
@@ -209,6 +227,8 @@ impl ExecAnswer {
             message: Some(why),
             status: Some("RE"),
             wall_time: 0,
+            runtime_session_id: None,
+            runtime_status: None,
         }
     }
 }

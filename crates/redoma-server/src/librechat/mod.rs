@@ -5,11 +5,13 @@
 //! | `mod.rs` | the routes, what all have in common |
 //! | `exec.rs` | a program per call |
 //! | `programmatic.rs` | programs that call the chat's tools, and wait for the answers |
+//! | `conversations.rs` | those whose variables live on between two requests |
 //! | `programs.rs` | those that are alive between two requests |
 //! | `function_names.rs` | what tools are called inside a program |
 //! | `files.rs` | uploads, listings, downloads, deletions |
 //! | `outcome.rs` | how a program ended, in the words that its model is shown |
 
+mod conversations;
 mod exec;
 mod files;
 mod function_names;
@@ -21,7 +23,6 @@ use std::sync::Arc;
 
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{FromRequestParts, Query, Request};
-use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -35,6 +36,7 @@ use crate::App;
 use crate::auth::valid_user;
 use crate::failure::Failure;
 
+pub(crate) use conversations::Conversations;
 pub(crate) use programs::Programs;
 
 pub(crate) fn routes() -> Router<Arc<App>> {
@@ -111,17 +113,12 @@ impl FromRequestParts<Arc<App>> for Claimed {
     }
 }
 
-/// The profile that a client expects. This server has one that keeps files; live kernels come as another.
+/// The profile that a client expects. This server has both: variables live on for those who name their conversation.
 async fn check_profile(request: Request, next: Next) -> Response {
     let expected =
         request.headers().get("x-codeapi-expected-profile").map(|value| value.to_str().unwrap_or("?"));
     let failure = match expected {
-        None | Some("default") => return next.run(request).await,
-        Some("stateful") => Failure::new(
-            StatusCode::CONFLICT,
-            "execution_profile_mismatch",
-            "this server keeps files between calls, not variables; use its base URL for stateless agents only",
-        ),
+        None | Some("default" | "stateful") => return next.run(request).await,
         Some(_) => Failure::bad_request("X-CodeAPI-Expected-Profile must be `default` or `stateful`"),
     };
     Error(failure).into_response()

@@ -1,6 +1,10 @@
 //! How a program ended, in the words that a model is shown.
 
-use redoma_model::{Ending, LimitName, RunReport};
+use redoma_engine::interpreter::Execution;
+use redoma_model::{Ending, LimitName, Output, RunReport};
+
+/// Of a traceback as much is shown.
+const LONGEST_ERROR: usize = 64 << 10;
 
 /// A sentence about why it was ended, where it did not end by itself.
 pub(super) fn explanation(report: &RunReport) -> Option<String> {
@@ -42,13 +46,41 @@ fn seconds(ms: u64) -> String {
     }
 }
 
-/// What went to stderr, and why it ended.
-pub(super) fn stderr(report: &RunReport, missing: &[String]) -> String {
+/// What it printed; or its value, if it printed nothing.
+pub(super) fn stdout(execution: &Execution) -> String {
+    let text = &execution.report.stdout.text;
+    let mut values = execution.cell.iter().flat_map(|cell| &cell.outputs).filter_map(|output| match output {
+        Output::Result { data, .. } => data.get("text/plain").and_then(serde_json::Value::as_str),
+        _ => None,
+    });
+    match values.next_back() {
+        Some(value) if text.is_empty() => format!("{value}\n"),
+        _ => text.clone(),
+    }
+}
+
+/// What went to stderr, and why it ended. In a live session also what became of its variables.
+pub(super) fn stderr(execution: &Execution) -> String {
+    let report = &execution.report;
     let mut text = report.stderr.text.clone();
-    let notes = missing.iter().map(|name| {
+    let errors = execution.cell.iter().flat_map(|cell| &cell.outputs).filter_map(|output| match output {
+        Output::Error { traceback, .. } => {
+            let mut text = traceback.join("\n");
+            text.truncate(text.floor_char_boundary(LONGEST_ERROR));
+            Some(text)
+        }
+        _ => None,
+    });
+    let missing = execution.missing.iter().map(|name| {
         format!("`{name}` is not stored any more and was not there for the program; upload it again.")
     });
-    for note in notes.chain(explanation(report)) {
+    let restarted = execution.cell.as_ref().filter(|cell| cell.restarted).map(|_| {
+        "Variables of earlier calls were gone: the session had to be started anew. Files are all there."
+            .to_owned()
+    });
+    // A cell that had to be ended has said so already.
+    let explanation = if execution.cell.is_some() { None } else { explanation(report) };
+    for note in errors.chain(missing).chain(restarted).chain(explanation) {
         if !text.is_empty() && !text.ends_with('\n') {
             text.push('\n');
         }

@@ -8,7 +8,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use redoma_engine::interpreter::{Execution, ExecutionRequest, new_execution_id};
+use redoma_engine::interpreter::{Execution, ExecutionRequest, Variables, new_execution_id};
 use redoma_engine::{AnswerError, Answers, ToolAnswer, ToolFunction, Tools};
 use redoma_model::Principal;
 use serde::{Deserialize, Serialize};
@@ -156,6 +156,8 @@ fn begin(app: &Arc<App>, principal: Principal, body: Body) -> Result<Program, Fa
         timeout: timeout(body.timeout),
         tools: Some(tools),
         live: false,
+        variables: Variables::Fresh,
+        pictures: false,
     };
     let (sender, events) = unbounded_channel();
     let running = executing::start(app, principal, request, Some(sender))?;
@@ -217,7 +219,7 @@ async fn next(events: &mut UnboundedReceiver<Event>, has_calls: bool) -> Option<
 
 fn ended(execution: &Execution) -> Value {
     let report = &execution.report;
-    let stderr = outcome::stderr(report, &execution.missing);
+    let stderr = outcome::stderr(execution);
     let mut answer = json!({
         "status": "completed",
         "session_id": execution.session,

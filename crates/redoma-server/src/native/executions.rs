@@ -9,7 +9,7 @@ use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use redoma_engine::interpreter::{ExecutionRequest, Target, new_execution_id};
+use redoma_engine::interpreter::{ExecutionRequest, Target, Variables, new_execution_id};
 use redoma_model::{ExecutionId, Principal};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -29,6 +29,16 @@ pub(super) fn request(
     body: ExecutionBody,
     live: bool,
 ) -> Result<ExecutionRequest, Failure> {
+    // In a session of its own nobody could come back to variables.
+    let variables = match (body.stateful, &target) {
+        (Some(true), _) | (None, Target::Session(_)) => Variables::Kept,
+        _ => Variables::Fresh,
+    };
+    if variables == Variables::Kept && !body.arguments.is_empty() {
+        return Err(Failure::bad_request(
+            "a cell of a live session takes no `arguments`: set variables in the code, or say `\"stateful\": false`",
+        ));
+    }
     let known = app.interpreter.languages().by_name(&body.language);
     known.map_err(|unknown| Failure::bad_request(unknown.to_string()))?;
     if body.timeout_ms == Some(0) {
@@ -44,6 +54,8 @@ pub(super) fn request(
         timeout: body.timeout_ms.map(Duration::from_millis),
         tools: None,
         live,
+        variables,
+        pictures: false,
     })
 }
 
@@ -74,9 +86,12 @@ async fn answer(
 
 /// Run a program in a session.
 ///
-/// It sees the session's files in `/mnt/data`, and what it makes or changes there is kept. A program that fails is a 200:
-/// look at `ending` and `exit_code`. With `Accept: text/event-stream` the answer is a stream of events: `started`
-/// (`{"id", "session_id"}`), `stdout` and `stderr` (`{"text"}`), and at the end `result` (this answer) or `error` (a
+/// It is a cell of the session: it finds the variables, imports and functions of the cells before it, and the session's files in
+/// `/mnt/data`; what it makes or changes there is kept. A cell that times out, runs out of memory or ends its process is undone:
+/// variables are then as they were before it (`cell.restored`). With `"stateful": false` it is a program of its own instead.
+/// A program that fails is a 200: look at `ending` and `exit_code`. With `Accept: text/event-stream` the answer is a stream of events: `started`
+/// (`{"id", "session_id"}`), `stdout` and `stderr` (`{"text"}`), `output` (what a cell shows: a display, its value, an error), and
+/// at the end `result` (this answer) or `error` (a
 /// problem). If the client goes away, the program is ended.
 #[utoipa::path(post, path = "/api/v1/sessions/{session}/executions", operation_id = "run_execution", tag = "executions",
     params(("session" = String, Path)), request_body = ExecutionBody,

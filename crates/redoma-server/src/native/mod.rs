@@ -6,11 +6,13 @@
 //! | `executions.rs` | running programs: one answer at the end |
 //! | `stream.rs` | running programs: events as they come (SSE, WebSocket) |
 //! | `files.rs` | uploads, downloads, artifacts, archives |
+//! | `kernels.rs` | live sessions: interrupt, restart, undo, branch |
 //! | `keys.rs` | for admins |
 //! | `wire.rs` | what all of it looks like as JSON |
 
 mod executions;
 mod files;
+mod kernels;
 mod keys;
 mod sessions;
 mod stream;
@@ -75,6 +77,11 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(files::content))
         .routes(routes!(files::artifacts))
         .routes(routes!(files::download_archive))
+        .routes(routes!(kernels::get))
+        .routes(routes!(kernels::interrupt))
+        .routes(routes!(kernels::restart))
+        .routes(routes!(kernels::undo))
+        .routes(routes!(kernels::branch))
         .routes(routes!(keys::list, keys::create))
         .routes(routes!(keys::revoke))
 }

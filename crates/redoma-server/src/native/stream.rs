@@ -34,12 +34,12 @@ const IDLE: Duration = Duration::from_mins(10);
 struct Watched {
     running: RunningProgram,
     events: UnboundedReceiver<Event>,
-    _turn: tokio::sync::OwnedSemaphorePermit,
+    _turn: Option<tokio::sync::OwnedSemaphorePermit>,
 }
 
 impl Watched {
     async fn start(app: &Arc<App>, principal: Principal, request: ExecutionRequest) -> Result<Self, Failure> {
-        let turn = app.admission.enter().await?;
+        let turn = executing::admit(app, &request).await?;
         let (sender, events) = unbounded_channel();
         let running = executing::start(app, principal, request, Some(sender))?;
         Ok(Self { running, events, _turn: turn })
@@ -66,6 +66,7 @@ fn told(event: Event) -> Option<(&'static str, Value)> {
     match event {
         Event::Output { stream: Stream::Stdout, text } => Some(("stdout", json!({ "text": text }))),
         Event::Output { stream: Stream::Stderr, text } => Some(("stderr", json!({ "text": text }))),
+        Event::Shown(output) => Some(("output", json!(output))),
         Event::Call(_) => None,
     }
 }

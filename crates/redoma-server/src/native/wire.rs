@@ -121,6 +121,55 @@ pub struct ExecutionBody {
     pub arguments: Vec<String>,
     /// Milliseconds after which it is ended; at most the profile's wall time.
     pub timeout_ms: Option<u64>,
+    /// Whether it finds the variables of the cells before it and leaves its own [true in a session].
+    pub stateful: Option<bool>,
+}
+
+/// What there is to say of a cell of a live session.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct CellView {
+    /// Counts the cells of this kernel, from 1.
+    pub number: u64,
+    /// What it showed, in order: objects with `type` `stdout`, `stderr`, `display`, `result`, `error` or `clear`.
+    #[schema(value_type = Vec<Object>)]
+    pub outputs: Vec<redoma_model::Output>,
+    /// Variables of earlier cells were gone before this one.
+    pub restarted: bool,
+    /// It had to be ended, or ended its process: variables are as they were before it.
+    pub restored: bool,
+    /// It had to be ended, or ended its process, and all variables are gone with it.
+    pub lost: bool,
+    /// What else there is to know about the session's state.
+    pub notes: Vec<String>,
+}
+
+impl From<redoma_model::CellReport> for CellView {
+    fn from(cell: redoma_model::CellReport) -> Self {
+        let redoma_model::CellReport { number, outputs, restarted, restored, lost, notes } = cell;
+        Self { number, outputs, restarted, restored, lost, notes }
+    }
+}
+
+/// A session's live process.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct KernelView {
+    /// `none`, `idle`, `busy` or `frozen`.
+    #[schema(example = "idle")]
+    pub state: String,
+    /// Cells whose effects are in its variables.
+    pub cells: u64,
+    /// How many of the last of them can be undone.
+    pub undoable: u64,
+    /// Cells that wait for their turn.
+    pub waiting: u64,
+    pub memory_bytes: Option<u64>,
+}
+
+impl From<redoma_model::KernelStatus> for KernelView {
+    fn from(status: redoma_model::KernelStatus) -> Self {
+        let redoma_model::KernelStatus { cells, undoable, waiting, memory_bytes, .. } = status;
+        Self { state: word(&status.state), cells, undoable, waiting, memory_bytes }
+    }
 }
 
 /// One output stream, as much of it as was kept.
@@ -166,6 +215,8 @@ pub struct ExecutionView {
     pub limits_hit: Vec<String>,
     pub stdout: OutputView,
     pub stderr: OutputView,
+    /// If it was a cell.
+    pub cell: Option<CellView>,
     pub usage: UsageView,
     /// Files that it made or changed.
     pub files: Vec<FileView>,
@@ -187,7 +238,7 @@ fn word(value: &impl Serialize) -> String {
 
 impl From<Execution> for ExecutionView {
     fn from(execution: Execution) -> Self {
-        let Execution { id, session, started_at, report, files, refused, .. } = execution;
+        let Execution { id, session, started_at, report, cell, files, refused, .. } = execution;
         let RunReport { stdout, stderr, usage, .. } = report;
         let output = |captured: redoma_model::Captured| OutputView {
             text: captured.text,
@@ -216,6 +267,7 @@ impl From<Execution> for ExecutionView {
             limits_hit: report.limits_hit.iter().map(word).collect(),
             stdout: output(stdout),
             stderr: output(stderr),
+            cell: cell.map(CellView::from),
             usage: UsageView {
                 wall_ms: usage.wall_ms.used,
                 cpu_ms: usage.cpu_ms.used,

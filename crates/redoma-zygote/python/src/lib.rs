@@ -6,12 +6,16 @@
 use std::ffi::c_int;
 use std::sync::Mutex;
 
+use redoma_jail::kernel::{Copied, KernelLine};
 use redoma_jail::nursery::{Hurry, Resumed, Served, Server, send_warm_up};
 
 static SERVER: Mutex<Option<Server>> = Mutex::new(None);
 
 /// In a sandbox's program: what it waits with.
 static RESUMED: Mutex<Option<Resumed>> = Mutex::new(None);
+
+/// In a kernel: where it hears what to do.
+static LINE: Mutex<Option<KernelLine>> = Mutex::new(None);
 
 /// This process is to end.
 const CLOSED: c_int = 0;
@@ -79,10 +83,88 @@ pub unsafe extern "C" fn redoma_serve(buffer: *mut u8, capacity: usize, length: 
 pub unsafe extern "C" fn redoma_wait(buffer: *mut u8, capacity: usize, length: *mut usize) -> c_int {
     let resumed = RESUMED.lock().ok().and_then(|mut slot| slot.take());
     let Some(resumed) = resumed else { return -1 };
-    let assignment = resumed.wait();
+    let (assignment, line) = resumed.wait_on_line();
+    let Ok(mut slot) = LINE.lock() else { return -1 };
+    *slot = Some(line);
     // SAFETY: the caller's promise.
     if unsafe { fill(buffer, capacity, length, &assignment) } { 0 } else { -1 }
 }
+
+/// In a program that is no kernel: nobody has more to say to it.
+#[unsafe(no_mangle)]
+pub extern "C" fn redoma_hang_up() {
+    if let Ok(mut slot) = LINE.lock() {
+        *slot = None;
+    }
+}
+
+/// In a kernel: what is open now is its own.
+#[unsafe(no_mangle)]
+pub extern "C" fn redoma_kernel_begin() {
+    if let Ok(mut slot) = LINE.lock()
+        && let Some(line) = slot.as_mut()
+    {
+        line.begin();
+    }
+}
+
+/// In a kernel: waits for the next message, without the interpreter's lock. Its length, 0 at the end, -1 if a signal came first.
+///
+/// # Safety
+/// `buffer` points to `capacity` writable bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redoma_kernel_receive(buffer: *mut u8, capacity: usize) -> isize {
+    // SAFETY: the caller's promise.
+    let buffer = unsafe { std::slice::from_raw_parts_mut(buffer, capacity) };
+    let Ok(mut slot) = LINE.lock() else { return 0 };
+    match slot.as_mut().map(|line| line.receive(buffer)) {
+        Some(Ok(length)) => isize::try_from(length).unwrap_or(0),
+        Some(Err(errno)) if errno.raw_os_error() == EINTR => -1,
+        _ => 0,
+    }
+}
+
+/// In a kernel: tells the supervisor something. 0, or -1.
+///
+/// # Safety
+/// `text` points to `length` readable bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redoma_kernel_say(text: *const u8, length: usize) -> c_int {
+    // SAFETY: the caller's promise.
+    let text = unsafe { std::slice::from_raw_parts(text, length) };
+    let Ok(slot) = LINE.lock() else { return -1 };
+    match slot.as_ref().map(|line| line.say(text)) {
+        Some(Ok(())) => 0,
+        _ => -1,
+    }
+}
+
+/// In a kernel: how many pipes and sockets the code has open, beside these numbers.
+///
+/// # Safety
+/// `known` points to `count` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redoma_kernel_foreign(known: *const c_int, count: usize) -> c_int {
+    // SAFETY: the caller's promise.
+    let known = unsafe { std::slice::from_raw_parts(known, count) };
+    let Ok(slot) = LINE.lock() else { return 0 };
+    let found = slot.as_ref().map_or(0, |line| line.count_foreign(known));
+    c_int::try_from(found).unwrap_or(c_int::MAX)
+}
+
+/// In a kernel: makes a checkpoint of this number. 0 in the same process, 1 in the checkpoint once it is woken, -1 if there is
+/// none.
+#[unsafe(no_mangle)]
+pub extern "C" fn redoma_kernel_checkpoint(number: u64) -> c_int {
+    let Ok(mut slot) = LINE.lock() else { return -1 };
+    match slot.as_mut().map(|line| line.checkpoint(number)) {
+        Some(Ok(Copied::Original)) => 0,
+        Some(Ok(Copied::Woken)) => 1,
+        _ => -1,
+    }
+}
+
+const EINTR: i32 = 4;
 
 /// In a sandbox's program: ends it with this exit code.
 #[unsafe(no_mangle)]

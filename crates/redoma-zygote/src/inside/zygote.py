@@ -159,8 +159,11 @@ class Line:
         self.library = ctypes.PyDLL("/.redoma/zygote.so")
         self.buffer = ctypes.create_string_buffer(MOST_BYTES)
         self.length = ctypes.c_size_t()
+        # The same, for what waits: called without the interpreter's lock.
+        self.waiting = ctypes.CDLL("/.redoma/zygote.so")
         # Looked up while nobody has changed anything that looking up needs.
         self.leave = self.library.redoma_leave
+        self.hang_up = self.library.redoma_hang_up
         if self.library.redoma_begin() != 0:
             sys.exit("the nursery's blueprint can't be read")
 
@@ -448,6 +451,8 @@ try: raise ValueError("rehearsal")
 except ValueError as error: text = str(error)
 print(sorted(squares, key=lambda item: -item["square"])[0], Thing("a"), text, file=OUT)
 """
+# What a session's kernel is made of, loaded once for all.
+KERNEL = {}
 OPTIONS = '{"nonce": "0123456789abcdef0123456789abcdef", "value": true, "tools": [], "shadows": false}'
 
 
@@ -467,12 +472,39 @@ def rehearse():
     flush(sys.stdout)
 
 
+def own_module(name):
+    """From beside this file, with its parts; nothing that a script could import."""
+    module = importlib.import_module(name)
+    folder = os.path.dirname(module.__file__)
+    for other, loaded in list(sys.modules.items()):
+        if other.startswith("redoma_") and os.path.dirname(getattr(loaded, "__file__", None) or "") == folder:
+            del sys.modules[other]
+    return module
+
+
+def be_kernel(line, options):
+    """A session's life, with a module of its own for all its cells."""
+    script, _ = become("")
+    names = script.__dict__
+    for name in ("__file__", "__cached__"):
+        del names[name]
+    names["__loader__"] = None
+    sys.argv = [""]
+    frames = Frames(options["nonce"], os.dup(1))
+    kernel = KERNEL["kernel"]
+    way = session.Line(line.library, line.waiting, kernel.encode, kernel.decode)
+    session.Session(way, frames, names, KERNEL).serve()
+
+
 def main():
-    global tools
+    global tools, session
     line = Line()
-    # From beside this file; nothing that a script could import.
-    tools = importlib.import_module("redoma_tools")
-    del sys.modules["redoma_tools"]
+    tools = own_module("redoma_tools")
+    session = own_module("redoma_session")
+    for part in ("kernel", "shell", "node"):
+        KERNEL[part] = own_module("redoma_" + part)
+    with open("/.redoma/node_kernel.js") as file:
+        KERNEL["node_script"] = file.read()
     for module in COMMON:
         try:
             importlib.import_module(module)
@@ -484,6 +516,9 @@ def main():
         rehearse()
     words, *rest = line.wait()
     options = json.loads(words) if words else None
+    if options and options.get("kernel"):
+        be_kernel(line, options)
+    line.hang_up()
     script, path = become(*rest)
     frames = Frames(options["nonce"], os.dup(1)) if options and options["nonce"] else None
     if options and options["tools"]:

@@ -1,0 +1,333 @@
+//! A run in a session whose variables live on.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use redoma_model::{
+    ByteSize, CellReport, FileId, FileName, Output, Principal, Profile, Session, SessionId, StoredFile,
+};
+use redoma_store::{Added, NewExecution, Outcome};
+
+use super::artifacts::Artifacts;
+use super::execution::{Place, to_keep};
+use super::kernels::{Change, Live, Slot};
+use super::workspace::Workspace;
+use super::{Execution, ExecutionRequest, Interpreter, InterpreterError, Refusal};
+use crate::base64;
+use crate::kernel::{Cell, CellEnd, KernelRequest};
+use crate::language::Language;
+use crate::pipes::Stdin;
+use crate::request::{RunError, RunRequest, Source};
+use crate::staging::Input;
+use crate::supervise::{Cancel, Observer};
+
+impl Interpreter {
+    pub(super) fn execute_cell(
+        &self,
+        principal: &Principal,
+        language: &Language,
+        place: Place,
+        request: ExecutionRequest,
+        observer: &mut dyn Observer,
+        cancel: &Arc<Cancel>,
+    ) -> Result<Execution, InterpreterError> {
+        let Place { session, begins, shown, profile } = place;
+        let slot = self.kernels.slot(&session, self.idle(&session));
+        let _turn = self.kernels.turn(&slot, cancel)?;
+        let _busy = slot.claim(cancel);
+        if let Some(live) = slot.live().as_ref() {
+            // A branch of it may run: that must not keep others from running.
+            live.kernel.wait_until_free(cancel)?;
+        }
+        let _running = self.engine.turn(cancel)?;
+        // Looked at now: cells before this one may have changed it.
+        let workspace = Workspace::gather(self, principal, shown.as_ref(), &request.files)?;
+        let started_at = self.store.now();
+        let compiled = self.compile(language, &request.code, &profile, cancel)?;
+        let (spoken, code) =
+            compiled.as_deref().map_or((language.id.as_str(), &*request.code), |js| ("js", js));
+        let mut slot_live = slot.live();
+        let wanted = KernelRequest {
+            profile: &profile,
+            code: &request.code,
+            files: workspace.files.iter().map(|(file, _)| file.size).sum(),
+            undo: profile.checkpoints.then_some(profile.undo),
+        };
+        let mut restarted = self.make_sure_of_kernel(&slot, &mut slot_live, &session, &wanted)?;
+        let stored: Vec<_> = workspace.files.iter().map(|(file, _)| file.clone()).collect();
+        let mut artifacts = Artifacts::new(&self.store, &session, request.id.clone(), &stored);
+        let (ran, mut refused) = loop {
+            let Some(live) = slot_live.as_mut() else { return Err(RunError::KernelLost.into()) };
+            slot.begin(live);
+            let refused = bring_up_to_date(live, &session, &workspace);
+            let cell =
+                Cell { language: spoken, code, profile: &profile, out: &mut artifacts, live: request.live };
+            let ran = live.kernel.run(cell, observer, cancel);
+            if !matches!(ran, Err(RunError::KernelLost)) || restarted {
+                break (ran, refused);
+            }
+            // It had died since the last cell, and this one has not begun.
+            slot.end(&mut slot_live);
+            self.make_sure_of_kernel(&slot, &mut slot_live, &session, &wanted)?;
+            restarted = true;
+        };
+        let CellEnd { mut report, cell: mut done, not_kept } = match ran {
+            Ok(end) => end,
+            // It had not begun.
+            Err(RunError::Cancelled) => return Err(RunError::Cancelled.into()),
+            Err(error) => {
+                slot.end(&mut slot_live);
+                return Err(error.into());
+            }
+        };
+        refused.extend(not_kept.map(|error| self.not_stored(&error)));
+        let Some(live) = slot_live.as_mut() else { return Err(RunError::KernelLost.into()) };
+        done.restarted = restarted;
+        let mut pictures = Vec::new();
+        if request.pictures
+            && let Err(error) = store_pictures(&mut artifacts, &done, &stored, &mut pictures)
+        {
+            (self.tell)(&error);
+        }
+        let Artifacts { files, refused: no_room, .. } = artifacts;
+        refused.extend(no_room.into_iter().map(|(name, reason)| Refusal { name, reason }));
+        report.language.clone_from(&language.id);
+        let by_name: HashMap<_, _> = stored.iter().map(|file| (file.name.as_str(), file)).collect();
+        report.deleted_files.retain(|name| by_name.get(name.as_str()).is_none_or(|file| !file.read_only));
+        let (gone, mut changes) = note_deleted(live, &report.deleted_files);
+        let (is_lost, has_counted) = (done.lost, !done.lost && !done.restored);
+        let mut execution = Execution {
+            id: request.id.clone(),
+            session: session.id.clone(),
+            started_at,
+            report,
+            cell: Some(done),
+            files: Vec::new(),
+            refused,
+            missing: workspace.missing,
+        };
+        let outcome = Outcome {
+            begins: begins && self.store.session(&session.id)?.is_none(),
+            files,
+            gone,
+            all_or_nothing: false,
+            execution: Some(NewExecution {
+                id: request.id,
+                started_at,
+                language: language.id.clone(),
+                result: to_keep(without_pictures(&mut execution)),
+            }),
+        };
+        let added = match self.store.commit(&session, outcome) {
+            Ok(added) => added,
+            Err(error) => {
+                live.kernel.forget_harvest();
+                return Err(error.into());
+            }
+        };
+        note_changes(live, &added, &pictures, &mut changes);
+        execution.add(added);
+        live.note_cell(has_counted.then_some(changes), profile.undo);
+        if is_lost {
+            slot.end(&mut slot_live);
+        }
+        self.kernels.note_end(&slot);
+        Ok(execution)
+    }
+
+    /// What a cell becomes that is in no language of a kernel's own: in a sandbox of its own, since that is a parser for hostile code.
+    fn compile(
+        &self,
+        language: &Language,
+        code: &[u8],
+        profile: &Profile,
+        cancel: &Cancel,
+    ) -> Result<Option<Vec<u8>>, InterpreterError> {
+        let Some(compiler) = language.compiler() else { return Ok(None) };
+        let mut profile = profile.clone();
+        profile.limits.output = ByteSize::mib(32);
+        let report = self.engine.execute_within(
+            RunRequest {
+                language: &compiler,
+                source: Source { code: code.to_vec(), name: None },
+                arguments: Vec::new(),
+                stdin: Stdin::Empty,
+                inputs: Vec::new(),
+                profile,
+                out: None,
+                list_files: false,
+                live: false,
+                last_value: false,
+                tools: None,
+            },
+            cancel,
+        )?;
+        if report.exit_code == Some(0) && !report.stdout.truncated {
+            return Ok(Some(report.stdout.text.into_bytes()));
+        }
+        let why = match report.stderr.text.trim() {
+            "" => "the cell can't be compiled",
+            why => why,
+        };
+        Ok(Some(format!("throw new SyntaxError({})", serde_json::Value::from(why)).into_bytes()))
+    }
+
+    /// Starts a kernel where there is none; whether there had been one before.
+    fn make_sure_of_kernel(
+        &self,
+        slot: &Slot,
+        live: &mut Option<Live>,
+        session: &Session,
+        wanted: &KernelRequest<'_>,
+    ) -> Result<bool, InterpreterError> {
+        if live.as_mut().is_some_and(|live| !live.kernel.is_alive() && live.kernel.undoable() == 0) {
+            slot.end(live);
+        }
+        if live.is_some() {
+            return Ok(false);
+        }
+        self.kernels.make_room(&session.owner)?;
+        let restarted = self.had_cells(&session.id)?;
+        let kernel = self.engine.start_kernel(wanted)?;
+        *live = Some(Live { kernel, files: HashMap::new(), changes: Vec::new() });
+        Ok(restarted)
+    }
+
+    /// Whether cells of this session have had variables before.
+    fn had_cells(&self, session: &SessionId) -> Result<bool, InterpreterError> {
+        let last = self.store.executions(session, 20)?;
+        Ok(last.iter().any(|record| record.result.contains("\"cell\":{")))
+    }
+}
+
+/// A copy without what is not kept anyway, and may be large.
+fn without_pictures(execution: &mut Execution) -> Execution {
+    let outputs = execution.cell.as_mut().map(|cell| std::mem::take(&mut cell.outputs)).unwrap_or_default();
+    let mut copy = execution.clone();
+    let is_error = |output: &&Output| matches!(output, Output::Error { .. });
+    if let Some(cell) = &mut copy.cell {
+        cell.outputs = outputs.iter().filter(is_error).take(MOST_KEPT_ERRORS).map(shortened).collect();
+        cell.notes.truncate(MOST_KEPT_ERRORS);
+        cell.notes.iter_mut().for_each(cut);
+    }
+    if let Some(cell) = &mut execution.cell {
+        cell.outputs = outputs;
+    }
+    copy
+}
+
+/// So many errors and notes are kept with an execution, each cut to so many bytes.
+const MOST_KEPT_ERRORS: usize = 8;
+const LONGEST_KEPT: usize = 2048;
+
+fn cut(text: &mut String) {
+    text.truncate(text.floor_char_boundary(LONGEST_KEPT));
+}
+
+fn shortened(output: &Output) -> Output {
+    let Output::Error { name, value, traceback } = output else { return output.clone() };
+    let short = |text: &String| text[..text.floor_char_boundary(LONGEST_KEPT)].to_owned();
+    let traceback = traceback.iter().rev().take(MOST_KEPT_ERRORS).rev().map(short).collect();
+    Output::Error { name: short(name), value: short(value), traceback }
+}
+
+/// Forgets files that a cell has deleted: those of the session's own, and what to remember of it.
+fn note_deleted(live: &mut Live, names: &[String]) -> (Vec<FileId>, Vec<Change>) {
+    let (mut gone, mut changes) = (Vec::new(), Vec::new());
+    for name in names {
+        if let Some((id, is_own)) = live.files.remove(name) {
+            changes.push(Change { name: name.clone(), before: Some(id.clone()), after: None });
+            gone.extend(is_own.then_some(id));
+        }
+    }
+    (gone, changes)
+}
+
+/// What is stored of a cell's files is what the workspace has; but for pictures, which are not there yet.
+fn note_changes(live: &mut Live, added: &Added, pictures: &[String], changes: &mut Vec<Change>) {
+    for file in &added.files {
+        let name = file.name.as_str().to_owned();
+        if !pictures.contains(&name) {
+            let before = live.files.insert(name.clone(), (file.id.clone(), true)).map(|(id, _)| id);
+            changes.push(Change { name, before, after: Some(file.id.clone()) });
+        }
+    }
+}
+
+impl Live {
+    /// A cell has ended: with these changes, if its effects are in the variables.
+    fn note_cell(&mut self, changes: Option<Vec<Change>>, undo: usize) {
+        let cells = self.kernel.cells();
+        // Of cells that a restore has taken back, files stay.
+        let earlier = if changes.is_some() { cells.saturating_sub(1) } else { cells };
+        self.changes.retain(|(number, _)| *number <= earlier);
+        self.changes.extend(changes.map(|changes| (cells, changes)));
+        let surplus = self.changes.len().saturating_sub(undo + 1);
+        self.changes.drain(..surplus);
+    }
+}
+
+/// Stores what a cell has drawn, under names that nothing has yet, and notes these.
+fn store_pictures(
+    artifacts: &mut Artifacts<'_>,
+    cell: &CellReport,
+    files: &[StoredFile],
+    names: &mut Vec<String>,
+) -> std::io::Result<()> {
+    let bundles = cell.outputs.iter().filter_map(|output| match output {
+        Output::Display { data, .. } | Output::Result { data, .. } => Some(data),
+        _ => None,
+    });
+    let pictures = bundles.filter_map(|data| {
+        let formats = [("image/png", "png"), ("image/jpeg", "jpg"), ("image/svg+xml", "svg")];
+        formats.into_iter().find_map(|(mime, extension)| {
+            let text = data.get(mime)?.as_str()?;
+            let bytes = if extension == "svg" { text.as_bytes().to_vec() } else { base64::decode(text)? };
+            Some((bytes, extension))
+        })
+    });
+    let mut number = 0;
+    for (bytes, extension) in pictures {
+        let name = loop {
+            number += 1;
+            let name = format!("figure-{number}.{extension}");
+            if !files.iter().any(|file| file.name.as_str() == name) {
+                break name;
+            }
+        };
+        artifacts.store(Path::new(&name), &mut bytes.as_slice(), bytes.len() as u64)?;
+        names.push(name);
+    }
+    Ok(())
+}
+
+/// Brings files that came or went since the last cell into the workspace. Those that could not be are named.
+fn bring_up_to_date(live: &mut Live, session: &Session, workspace: &Workspace) -> Vec<Refusal> {
+    let names: HashMap<_, _> = workspace.files.iter().map(|(file, _)| (file.name.as_str(), file)).collect();
+    let gone: Vec<_> = live
+        .files
+        .iter()
+        .filter(|(name, (_, is_own))| *is_own && !names.contains_key(name.as_str()))
+        .filter_map(|(name, _)| name.parse::<FileName>().ok())
+        .collect();
+    live.kernel.remove_files(&gone);
+    for name in &gone {
+        live.files.remove(name.as_str());
+    }
+    let mut refused = Vec::new();
+    for (file, path) in &workspace.files {
+        let name = file.name.as_str();
+        if live.files.get(name).is_some_and(|(id, _)| *id == file.id) {
+            continue;
+        }
+        let input = Input { path: path.clone(), name: name.into() };
+        match live.kernel.put_files(&[input]) {
+            Ok(()) => {
+                live.files.insert(name.to_owned(), (file.id.clone(), file.session == session.id));
+            }
+            Err(error) => refused.push(Refusal { name: name.to_owned(), reason: error.to_string() }),
+        }
+    }
+    refused
+}

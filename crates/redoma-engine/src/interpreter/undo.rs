@@ -1,0 +1,191 @@
+//! Going back in a session whose variables live on, and going on from it in another.
+
+use std::collections::HashMap;
+
+use redoma_model::{FileId, FileName, Principal, Session, SessionId, StoredFile};
+use redoma_store::{Added, FileDetails, NewSession, Outcome, Written};
+use serde::Serialize;
+
+use super::kernels::{Idle, Live};
+use super::{Interpreter, InterpreterError};
+use crate::request::RunError;
+use crate::staging::Input;
+use crate::supervise::Cancel;
+
+/// What became of a session whose last cells were undone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Undone {
+    /// Cells whose effects are still there.
+    pub cells: u64,
+    /// Files that are again what they were.
+    pub restored_files: Vec<String>,
+    /// Files that are gone, since those cells had made them.
+    pub removed_files: Vec<String>,
+}
+
+impl Interpreter {
+    /// Takes back the last `count` cells of a session of theirs: variables, and files as far as these cells changed them.
+    pub fn undo(
+        &self,
+        principal: &Principal,
+        session: &SessionId,
+        count: u64,
+    ) -> Result<Undone, InterpreterError> {
+        let _held = self.store.hold(session);
+        let session = self.session(principal, session, None)?;
+        let nothing = || {
+            InterpreterError::BadRequest(
+                "there is no cell to undo: the session has no live variables".to_owned(),
+            )
+        };
+        let slot = self.kernels.find(&session.id).ok_or_else(nothing)?;
+        let never = Cancel::new().map_err(RunError::from)?;
+        let _turn = self.kernels.turn(&slot, &never)?;
+        slot.touch();
+        let mut slot_live = slot.live();
+        let live = slot_live.as_mut().ok_or_else(nothing)?;
+        let most = live.kernel.undoable();
+        if count > most {
+            let detail = format!("{count} cells can't be undone: at most the last {most} can");
+            return Err(InterpreterError::BadRequest(detail));
+        }
+        match live.kernel.undo(count) {
+            Ok(()) => {}
+            Err(RunError::NoCheckpoint) => return Err(RunError::NoCheckpoint.into()),
+            Err(error) => {
+                slot.end(&mut slot_live);
+                return Err(error.into());
+            }
+        }
+        let cells = live.kernel.cells();
+        let mut undone = Undone { cells, restored_files: Vec::new(), removed_files: Vec::new() };
+        let mut wanted: HashMap<String, Option<FileId>> = HashMap::new();
+        while let Some((_, changes)) = live.changes.pop_if(|(number, _)| *number > cells) {
+            for change in changes.into_iter().rev() {
+                let is_still_so = match wanted.get(&change.name) {
+                    Some(id) => *id == change.after,
+                    None => live.files.get(&change.name).map(|(id, _)| id) == change.after.as_ref(),
+                };
+                if is_still_so {
+                    wanted.insert(change.name, change.before);
+                }
+            }
+        }
+        self.revert_files(&session, live, wanted, &mut undone)?;
+        Ok(undone)
+    }
+
+    /// A new session of theirs that goes on from this one: with its files and, if there are any, its variables as they are now.
+    pub fn branch(
+        &self,
+        principal: &Principal,
+        session: &SessionId,
+        name: Option<String>,
+    ) -> Result<(Session, bool), InterpreterError> {
+        let _held = self.store.hold(session);
+        let session = self.session(principal, session, None)?;
+        let slot = self.kernels.slot(&session, self.idle(&session));
+        let never = Cancel::new().map_err(RunError::from)?;
+        let _turn = self.kernels.turn(&slot, &never)?;
+        slot.touch();
+        let mut slot_live = slot.live();
+        let kernel = match slot_live.as_mut() {
+            Some(live) => {
+                self.kernels.make_room(&session.owner)?;
+                Some(live.kernel.branch()?)
+            }
+            None => None,
+        };
+        let draft = self.store.draft_session(NewSession {
+            owner: session.owner.clone(),
+            name,
+            profile: session.profile.clone(),
+            resource: session.resource.clone(),
+            retention: self.profile(&session.profile).retention,
+        })?;
+        let current = self.store.current_files(&session.id)?;
+        let files = current.iter().map(|(file, _)| self.again(&draft, file)).collect::<Result<_, _>>()?;
+        let outcome =
+            Outcome { begins: true, files, gone: Vec::new(), all_or_nothing: true, execution: None };
+        self.store.commit(&draft, outcome)?;
+        let is_live = kernel.is_some();
+        if let Some(kernel) = kernel {
+            let live = Live { kernel, files: HashMap::new(), changes: Vec::new() };
+            self.kernels.slot(&draft, self.idle(&draft)).move_in(live);
+        }
+        Ok((draft, is_live))
+    }
+
+    pub(super) fn idle(&self, session: &Session) -> Idle {
+        let profile = self.profile(&session.profile);
+        Idle { freeze: profile.freeze_after.0, reclaim: profile.reclaim_after.0, drop: profile.drop_after.0 }
+    }
+
+    /// Makes files what they were, in the workspace and in the store: there, as new versions.
+    fn revert_files(
+        &self,
+        session: &Session,
+        live: &mut Live,
+        wanted: HashMap<String, Option<FileId>>,
+        undone: &mut Undone,
+    ) -> Result<(), InterpreterError> {
+        let (mut files, mut gone, mut removed, mut inputs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut again = HashMap::new();
+        for (name, id) in wanted {
+            let Ok(file_name) = name.parse::<FileName>() else { continue };
+            let found = id.map(|id| self.store.file_with_path(&id)).transpose()?.flatten();
+            if let Some((file, path)) = found {
+                inputs.push(Input { path, name: name.clone().into() });
+                files.push(self.again(session, &file)?);
+                again.insert(name.clone(), file.id);
+                undone.restored_files.push(name);
+            } else {
+                if let Some((id, true)) = live.files.remove(&name) {
+                    gone.push(id);
+                }
+                removed.push(file_name);
+                undone.removed_files.push(name);
+            }
+        }
+        live.kernel.remove_files(&removed);
+        live.kernel.put_files(&inputs)?;
+        let outcome = Outcome { begins: false, files, gone, all_or_nothing: false, execution: None };
+        let Added { files, .. } = self.store.commit(session, outcome)?;
+        for file in files {
+            let name = file.name.as_str();
+            // Cells before those that were undone had left it under another id.
+            let former = again.get(name);
+            for change in live.changes.iter_mut().flat_map(|(_, changes)| changes) {
+                for id in [&mut change.before, &mut change.after].into_iter().flatten() {
+                    if Some(&*id) == former {
+                        *id = file.id.clone();
+                    }
+                }
+            }
+            live.files.insert(name.to_owned(), (file.id, true));
+        }
+        undone.restored_files.sort();
+        undone.removed_files.sort();
+        Ok(())
+    }
+
+    /// The content of a stored file, to be stored again.
+    fn again(
+        &self,
+        session: &Session,
+        file: &StoredFile,
+    ) -> Result<(FileDetails, Written), InterpreterError> {
+        let (file, mut content) =
+            self.store.open_file(&file.id)?.ok_or(InterpreterError::NotFound("file"))?;
+        let mut incoming = self.store.begin_file(session, &file.name)?;
+        std::io::copy(&mut content, &mut incoming).map_err(RunError::from)?;
+        let details = FileDetails {
+            name: file.name,
+            content_type: file.content_type,
+            origin: file.origin,
+            read_only: file.read_only,
+            execution: file.execution,
+        };
+        Ok((details, incoming.finish()))
+    }
+}

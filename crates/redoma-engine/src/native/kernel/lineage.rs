@@ -1,0 +1,307 @@
+//! A kernel's process and the checkpoints behind it, oldest first.
+//!
+//! The newest checkpoint is made as soon as a cell has ended, off the way of its answer: it holds what variables are until the
+//! next cell. Older ones are those that cells can be undone to.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use redoma_jail::JailError;
+use redoma_jail::kernel::{self, FIRST_TO_GO, KernelProcess, TO_BE_SPARED, Words};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::Pid;
+use serde::Deserialize;
+
+#[derive(Debug)]
+pub(super) struct Lineage {
+    init: Pid,
+    head: KernelProcess,
+    is_dead: bool,
+    /// Cells whose effects are in the head's variables.
+    cells: u64,
+    checkpoints: Vec<Checkpoint>,
+    /// What its processes, and those of its branches, say.
+    words: Arc<Mutex<Words>>,
+    /// A checkpoint was asked for, and has not been heard of.
+    asked: Option<Asked>,
+    /// Pipes and sockets of the code's that kept the last one from being made.
+    foreign: u64,
+    /// Whether any are wanted.
+    has_checkpoints: bool,
+}
+
+/// Ends checkpoints, on a thread that nobody waits for: whoever is killed takes the processor from the one who does it, until all
+/// its memory has been given back.
+fn let_go(checkpoints: Vec<Checkpoint>) {
+    static GONE: OnceLock<Option<Sender<Vec<Checkpoint>>>> = OnceLock::new();
+    let gone = GONE.get_or_init(|| {
+        let (sender, receiver) = channel::<Vec<Checkpoint>>();
+        let thread = std::thread::Builder::new().name("undertaker".to_owned());
+        thread.spawn(move || receiver.into_iter().for_each(drop)).ok().map(|_| sender)
+    });
+    if let Some(gone) = gone
+        && !checkpoints.is_empty()
+    {
+        // What can't be sent comes back, and is dropped here.
+        let _ = gone.send(checkpoints);
+    }
+}
+
+#[derive(Debug)]
+struct Checkpoint {
+    cells: u64,
+    process: KernelProcess,
+}
+
+/// A checkpoint of so many cells, with our end of its line.
+#[derive(Debug)]
+struct Asked {
+    cells: u64,
+    line: OwnedFd,
+}
+
+/// What a kernel's process says.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Answer {
+    awake: Option<u64>,
+    /// A checkpoint, by the one that it is, and its number inside.
+    checkpoint: Option<u64>,
+    pid: i32,
+    /// Of this checkpoint there is none.
+    none: Option<u64>,
+    /// Because so many pipes and sockets are open.
+    foreign: u64,
+    tidied: bool,
+}
+
+impl Lineage {
+    pub(super) fn new(
+        head: KernelProcess,
+        init: Pid,
+        words: Arc<Mutex<Words>>,
+        has_checkpoints: bool,
+    ) -> Self {
+        Self {
+            init,
+            head,
+            is_dead: false,
+            cells: 0,
+            checkpoints: Vec::new(),
+            words,
+            asked: None,
+            foreign: 0,
+            has_checkpoints,
+        }
+    }
+
+    pub(super) fn head(&self) -> &KernelProcess {
+        &self.head
+    }
+
+    pub(super) fn head_pidfd(&self) -> Option<OwnedFd> {
+        self.head.pidfd().try_clone_to_owned().ok()
+    }
+
+    pub(super) fn cells(&self) -> u64 {
+        self.cells
+    }
+
+    pub(super) fn note_cell(&mut self) {
+        self.cells += 1;
+    }
+
+    /// How many processes there are.
+    pub(super) fn count(&self) -> usize {
+        1 + self.checkpoints.len() + usize::from(self.asked.is_some())
+    }
+
+    pub(super) fn checkpoint_pids(&self) -> Vec<Pid> {
+        self.checkpoints.iter().map(|checkpoint| checkpoint.process.pid()).collect()
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        !self.is_dead && self.head.is_alive()
+    }
+
+    /// A process inside has ended.
+    pub(super) fn note_end(&mut self, inner_pid: i32) {
+        self.is_dead |= inner_pid == self.head.inner_pid();
+        self.checkpoints.retain(|checkpoint| checkpoint.process.inner_pid() != inner_pid);
+    }
+
+    /// Whether variables as they are now would survive the head.
+    pub(super) fn is_covered(&self) -> bool {
+        self.checkpoints.last().is_some_and(|newest| newest.cells == self.cells)
+    }
+
+    /// How many pipes and sockets keep checkpoints from being made.
+    pub(super) fn foreign(&self) -> u64 {
+        self.foreign
+    }
+
+    /// How many of the last cells can be taken back.
+    pub(super) fn undoable(&self) -> u64 {
+        let has = |cells: u64| self.checkpoints.iter().any(|checkpoint| checkpoint.cells == cells);
+        (1..=self.cells).take_while(|count| has(self.cells - count)).last().unwrap_or(0)
+    }
+
+    /// Asks for a checkpoint of what variables are now. It is heard of [later](Self::settle).
+    pub(super) fn ask_for_checkpoint(&mut self) {
+        if self.has_checkpoints && !self.is_dead && self.asked.is_none() && !self.is_covered() {
+            let Ok((ours, theirs)) = kernel::new_line() else { return };
+            // The copy inherits it.
+            self.head.set_oom_score(TO_BE_SPARED);
+            let words = serde_json::json!({ "checkpoint": self.cells }).to_string();
+            if self.head.tell_with(words.as_bytes(), theirs.as_fd()).is_ok() {
+                self.asked = Some(Asked { cells: self.cells, line: ours });
+            }
+        }
+    }
+
+    /// Waits until what was asked for is there, or is known not to come.
+    pub(super) fn settle(&mut self, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        while let Some(Asked { cells, .. }) = self.asked {
+            match self.hear(deadline) {
+                Some(answer) if answer.checkpoint == Some(cells) => {
+                    if let Some(Asked { line, .. }) = self.asked.take()
+                        && let Ok(process) =
+                            KernelProcess::of_checkpoint(answer.pid, self.init, &self.head, line)
+                    {
+                        self.checkpoints.push(Checkpoint { cells, process });
+                        self.foreign = 0;
+                    }
+                }
+                Some(answer) if answer.none == Some(cells) => {
+                    self.asked = None;
+                    self.foreign = answer.foreign;
+                }
+                Some(_) => {}
+                None => {
+                    // It does not do what it is told. Whoever needs it goes on from what there is.
+                    self.asked = None;
+                    self.is_dead = true;
+                }
+            }
+            if self.asked.is_none() {
+                self.head.set_oom_score(FIRST_TO_GO);
+            }
+        }
+    }
+
+    /// Keeps the checkpoint of what is now and so many older ones.
+    pub(super) fn keep_at_most(&mut self, older: usize) {
+        let keep = older + usize::from(self.is_covered());
+        let surplus = self.checkpoints.len().saturating_sub(keep.max(1));
+        let_go(self.checkpoints.drain(..surplus).collect());
+    }
+
+    /// Lets go of the checkpoint that is the same as the head.
+    pub(super) fn drop_spare(&mut self) {
+        if self.is_covered() {
+            self.checkpoints.pop();
+        }
+    }
+
+    pub(super) fn drop_all(&mut self) {
+        self.checkpoints.clear();
+    }
+
+    /// Lets go of all checkpoints that are newer than what was before the last `count` cells. Whether there is one of then.
+    pub(super) fn drop_newer(&mut self, count: u64) -> bool {
+        let Some(wanted) = self.cells.checked_sub(count) else { return false };
+        if !self.checkpoints.iter().any(|checkpoint| checkpoint.cells == wanted) {
+            return false;
+        }
+        self.checkpoints.retain(|checkpoint| checkpoint.cells <= wanted);
+        true
+    }
+
+    /// Makes the newest checkpoint the head. Whether there was one.
+    pub(super) fn wake_newest(&mut self) -> bool {
+        self.asked = None;
+        while let Some(Checkpoint { cells, process }) = self.checkpoints.pop() {
+            if process.wake().is_ok() {
+                self.head = process;
+                self.cells = cells;
+                self.is_dead = false;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Another one, which goes on from what is now: its head is the newest checkpoint.
+    pub(super) fn branch(&mut self, patience: Duration) -> Option<Self> {
+        if !self.is_covered() {
+            return None;
+        }
+        let Checkpoint { cells, process } = self.checkpoints.pop()?;
+        process.wake().ok()?;
+        let mut branch =
+            Self { cells, ..Self::new(process, self.init, Arc::clone(&self.words), self.has_checkpoints) };
+        branch.wait_until_awake(patience).ok()?;
+        Some(branch)
+    }
+
+    /// Waits for the head to say that it listens.
+    pub(super) fn wait_until_awake(&mut self, patience: Duration) -> Result<(), JailError> {
+        let deadline = Instant::now() + patience;
+        loop {
+            match self.hear(deadline) {
+                Some(answer) if answer.awake.is_some() => {
+                    self.head.set_oom_score(FIRST_TO_GO);
+                    return Ok(());
+                }
+                Some(_) => {}
+                None => return Err(JailError::Talk(Errno::TIMEDOUT)),
+            }
+        }
+    }
+
+    /// Has the head give back what memory it can.
+    pub(super) fn tidy(&mut self, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        if self.head.tell(br#"{"tidy": true}"#).is_ok() {
+            while let Some(heard) = self.hear(deadline) {
+                if heard.tidied {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// The next thing that the head or a new checkpoint says; nothing if it says nothing in time, or is gone.
+    fn hear(&mut self, deadline: Instant) -> Option<Answer> {
+        let mut words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            // Looked at each time: it may say things without end.
+            if Instant::now() >= deadline {
+                return None;
+            }
+            if let Some(line) = words.next_line() {
+                return Some(serde_json::from_slice(&line).unwrap_or_default());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = Timespec::try_from(left).ok();
+            let mut polled = [
+                PollFd::from_borrowed_fd(words.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.head.pidfd(), PollFlags::IN),
+            ];
+            match poll(&mut polled, timeout.as_ref()) {
+                Err(Errno::INTR) => {}
+                Ok(count) if count > 0 => {
+                    if !polled[0].revents().contains(PollFlags::IN) {
+                        self.is_dead = true;
+                        return None;
+                    }
+                }
+                _ => return None,
+            }
+        }
+    }
+}

@@ -1,0 +1,538 @@
+//! Kernels in this backend's sandboxes: see `redoma_jail::kernel` for their processes.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `mod.rs` | a kernel from its start to its end: checkpoints, undo, freezing |
+//! | `lineage.rs` | its process and the checkpoints behind it |
+//! | `cell.rs` | watching one cell |
+//! | `house.rs` | the sandbox, which a kernel shares with its branches |
+//! | `files.rs` | its workspace, which lives on between cells |
+
+mod cell;
+mod files;
+mod house;
+mod lineage;
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+use redoma_jail::cgroup::{Group, GroupLimits, GroupUsage};
+use redoma_jail::nursery::SandboxFor;
+use redoma_jail::{Event, Weakening, kernel};
+use redoma_model::{CellReport, FileName, Output, Profile, RunReport};
+use rustix::process::Signal;
+
+use super::Shared;
+use super::pool::{Kind, Ready, Seal};
+use super::warm::nonce;
+use crate::cold::add_group_layers;
+use crate::frames::Splitter;
+use crate::imports::imported_modules;
+use crate::kernel::{Cell, CellEnd, Kernel, KernelHandle, KernelRequest};
+use crate::outcome::report;
+use crate::request::RunError;
+use crate::staging::Input;
+use crate::supervise::{Cancel, Observer, Stop};
+use crate::transcript::Transcript;
+use cell::{CellEnding, Watching};
+use files::WorkspaceFiles;
+use house::House;
+use lineage::Lineage;
+
+/// Processes beyond the code's own: its checkpoints.
+const OWN_PROCESSES: u64 = 12;
+/// A frame of a kernel is at most so long: a picture of 16 MiB in base64, and what is around it.
+pub(crate) const LONGEST_FRAME: usize = 24 << 20;
+/// How long a process may take to say that it is there, beside a busy machine.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// And how long to do what it was told between two cells.
+const PROMPT: Duration = Duration::from_secs(5);
+/// The same where others wait for whoever waits for it.
+const AT_LEISURE: Duration = Duration::from_secs(1);
+/// From here on older checkpoints go, so that cells have the memory (of the limit, in percent).
+const CROWDED: u64 = 60;
+
+/// A session's kernel. The order is that in which its parts go.
+#[derive(Debug)]
+pub(crate) struct NativeKernel {
+    lineage: Lineage,
+    /// Which of the house's it is.
+    id: u64,
+    house: Arc<Mutex<House>>,
+    files: WorkspaceFiles,
+    handle: Arc<Handle>,
+    /// How many cells it was told to run, of any outcome.
+    number: u64,
+    undo: Option<usize>,
+    is_frozen: bool,
+    /// What its group had used when the last cell ended.
+    used: GroupUsage,
+    /// Whether it was said that there are no checkpoints while something is open.
+    has_told_of_lines: bool,
+}
+
+/// The process to interrupt, while a cell runs.
+#[derive(Debug, Default)]
+struct Handle(Mutex<Option<OwnedFd>>);
+
+impl KernelHandle for Handle {
+    fn interrupt(&self) {
+        if let Some(pidfd) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            let _ = rustix::process::pidfd_send_signal(pidfd, Signal::INT);
+        }
+    }
+}
+
+impl NativeKernel {
+    pub(super) fn start(shared: &Shared, request: &KernelRequest<'_>) -> Result<Self, RunError> {
+        let Ready { sandbox, mut pipes, mut group, identity, nursery, .. } = shared.take_kernel(request)?;
+        let mut limits = Weakening::from_environment().limits(&request.profile.limits);
+        let of_code = limits.clone();
+        // What it begins with does not count against what the code may write, nor do its copies.
+        limits.disk.0 = limits.disk.0.saturating_add(request.files);
+        limits.pids += OWN_PROCESSES;
+        if let Some(group) = &mut group {
+            group.set_limits(&GroupLimits::from_limits(&limits, || nursery.runtime().block_device()))?;
+        }
+        let mut layers = nursery.layers.clone();
+        add_group_layers(group.as_deref(), &shared.config.waived, &mut layers)?;
+        let mut assignment = nursery.assignment(&limits, group.is_some());
+        assignment.kind = SandboxFor::Kernel;
+        // Of all its cells together there is no end; of each, the supervisor looks at the clock.
+        assignment.rlimits.cpu_seconds = u64::from(u32::MAX);
+        let nonce = nonce()?;
+        let options = serde_json::json!({ "kernel": true, "nonce": nonce }).to_string();
+        let (sandbox, process, words) = sandbox.assign_kernel(&assignment, options.as_bytes())?;
+        pipes.stdin = None;
+        let files = WorkspaceFiles::new(identity.ids);
+        let mut lineage =
+            Lineage::new(process, sandbox.pid(), Arc::new(Mutex::new(words)), request.undo.is_some());
+        let house = House {
+            sandbox,
+            pipes,
+            splitter: Splitter::new(&nonce, LONGEST_FRAME),
+            nonce,
+            group,
+            identity,
+            limits: of_code,
+            layers,
+            landlock_abi: shared.host.landlock_abi,
+            nursery,
+            current: 0,
+            parked: HashMap::new(),
+            next: 1,
+        };
+        lineage.wait_until_awake(PATIENCE)?;
+        lineage.ask_for_checkpoint();
+        Ok(Self::new(lineage, 0, Arc::new(Mutex::new(house)), files, request.undo))
+    }
+
+    fn new(
+        lineage: Lineage,
+        id: u64,
+        house: Arc<Mutex<House>>,
+        files: WorkspaceFiles,
+        undo: Option<usize>,
+    ) -> Self {
+        Self {
+            lineage,
+            id,
+            house,
+            files,
+            handle: Arc::default(),
+            number: 0,
+            undo,
+            is_frozen: false,
+            used: GroupUsage::default(),
+            has_told_of_lines: false,
+        }
+    }
+
+    /// Everything that must be over before something new begins.
+    fn settle(&mut self, house: &mut House) -> Result<(), RunError> {
+        if house.current != self.id {
+            house.switch_to(self.id).map_err(std::io::Error::from)?;
+            self.files.note_move(house.sandbox.workspace());
+            self.is_frozen = false;
+        } else if std::mem::take(&mut self.is_frozen) {
+            house.signal_living(Signal::CONT);
+        }
+        // Made already, unless nobody had the time.
+        self.lineage.ask_for_checkpoint();
+        self.lineage.settle(PROMPT);
+        self.lineage.keep_at_most(self.undo.unwrap_or(0));
+        let limit = house.limits.memory.0 / 100 * CROWDED;
+        if house.group().and_then(Group::memory_current).is_some_and(|used| used > limit) {
+            self.lineage.keep_at_most(0);
+        }
+        Ok(())
+    }
+
+    /// Goes on with the newest checkpoint. Whether there is one; if not, this kernel is over.
+    fn restore(&mut self, house: &mut House) -> bool {
+        if !house.end_living_but(&self.lineage.checkpoint_pids()) {
+            return false;
+        }
+        house.drop_output();
+        while self.lineage.wake_newest() {
+            if self.lineage.wait_until_awake(PATIENCE).is_ok() {
+                self.lineage.ask_for_checkpoint();
+                return true;
+            }
+        }
+        false
+    }
+
+    fn note_ends(&mut self, house: &House) {
+        while let Ok(Some((pid, _))) = house.sandbox.ended_child(Duration::ZERO) {
+            self.lineage.note_end(pid);
+        }
+    }
+}
+
+/// The house, when nobody else in it lives any more.
+fn enter<'a>(house: &'a Mutex<House>, cancel: Option<&Cancel>) -> Result<MutexGuard<'a, House>, RunError> {
+    loop {
+        match house.try_lock() {
+            Ok(house) => return Ok(house),
+            Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => {}
+        }
+        if cancel.is_some_and(Cancel::is_cancelled) {
+            return Err(RunError::Cancelled);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+impl Drop for NativeKernel {
+    fn drop(&mut self) {
+        // Alone in it, the house goes too. While another lives in it, what is left of this one stands still until that is over.
+        if Arc::strong_count(&self.house) > 1
+            && let Ok(mut house) = self.house.try_lock()
+        {
+            house.leave(self.id);
+        }
+    }
+}
+
+impl Kernel for NativeKernel {
+    fn run(
+        &mut self,
+        cell: Cell<'_>,
+        observer: &mut dyn Observer,
+        cancel: &Cancel,
+    ) -> Result<CellEnd, RunError> {
+        let house = Arc::clone(&self.house);
+        let mut house = enter(&house, Some(cancel))?;
+        let house = &mut *house;
+        self.settle(house)?;
+        self.note_ends(house);
+        let mut notes = Vec::new();
+        if !self.lineage.is_alive() {
+            let cells = self.lineage.cells();
+            if !self.restore(house) {
+                return Err(RunError::KernelLost);
+            }
+            let behind = cells - self.lineage.cells().min(cells);
+            notes.push(format!(
+                "its process had ended since the last cell, and goes on from a checkpoint: {behind} cells are undone"
+            ));
+        }
+        let foreign = self.lineage.foreign();
+        if foreign > 0 && !std::mem::replace(&mut self.has_told_of_lines, true) {
+            notes.push(format!(
+                "since the last cell there is no checkpoint: {foreign} pipes or sockets are open in it. Should a cell have to \
+                 be ended, variables go back to the last checkpoint"
+            ));
+        }
+        self.has_told_of_lines &= foreign > 0;
+        self.number += 1;
+        let mut limits = Weakening::from_environment().limits(&cell.profile.limits);
+        // The others are the sandbox's, which was made with them.
+        limits.memory = house.limits.memory;
+        // Of what else it tells, nothing happens between cells but by processes that they left.
+        let before = GroupUsage { cpu: house.group().and_then(Group::cpu_time), ..self.used };
+        if let Some(group) = house.group() {
+            group.reset_peak();
+        }
+        *self.handle.0.lock().unwrap_or_else(PoisonError::into_inner) = self.lineage.head_pidfd();
+        let mut transcript = Transcript::new(observer);
+        let watched = Watching {
+            sandbox: &house.sandbox,
+            lineage: &mut self.lineage,
+            pipes: &mut house.pipes,
+            splitter: &mut house.splitter,
+            group: house.group.as_deref(),
+            before,
+            limits: &limits,
+            cancel,
+            observer: &mut transcript,
+            live: cell.live,
+        }
+        .watch(cell.language, cell.code, self.number);
+        self.handle.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let cell::Seen { mut watched, ending, notes: said } = watched?;
+        notes.extend(said);
+        let mut done = CellReport { number: self.number, ..CellReport::default() };
+        let has_died = !matches!(ending, CellEnding::Done { .. });
+        // How many cells more than this one are undone.
+        let mut behind = 0;
+        if has_died {
+            let cells = self.lineage.cells();
+            done.restored = self.restore(house);
+            done.lost = !done.restored;
+            behind = cells - self.lineage.cells().min(cells);
+            if done.restored && behind > 0 {
+                notes.push(
+                    "of the last cells there was no checkpoint: pipes or sockets were open, or there was no memory for it"
+                        .to_owned(),
+                );
+            }
+        } else {
+            self.lineage.note_cell();
+        }
+        if let CellEnding::Done { exit_code, .. } = ending {
+            watched.event = Event::Exited(exit_code);
+        }
+        self.used = house.group().map(Group::usage).unwrap_or_default();
+        watched.used = since(before, self.used);
+        watched.disk.files = watched.disk.files.saturating_sub(house.nursery.own_inodes());
+        let stop = watched.stop;
+        let profile = Profile { limits: limits.clone(), ..cell.profile.clone() };
+        let mut report = report(cell.language, &profile, watched, house.isolation(), &mut transcript);
+        if has_died {
+            explain(&report, &done, stop, behind, &mut transcript);
+        }
+        done.outputs = transcript.finish();
+        done.notes = notes;
+        // Whoever else is there could move things about meanwhile, and without an end.
+        let is_crowded = house.living().len() > self.lineage.count();
+        let stopped = if is_crowded { house.stop_living() } else { Vec::new() };
+        let harvested = self.files.harvest(house.sandbox.workspace(), limits.disk.0, cell.out);
+        for member in stopped {
+            member.signal(Signal::CONT);
+        }
+        if house.is_shared() {
+            // Another one may be next, and forks are forbidden while it comes in.
+            self.lineage.ask_for_checkpoint();
+            self.lineage.settle(PROMPT);
+        }
+        match harvested {
+            Ok(found) => {
+                report.files = found.harvest.files;
+                report.skipped_files = found.harvest.skipped;
+                report.unlisted_files = found.harvest.unlisted;
+                report.deleted_files = found.deleted;
+                Ok(CellEnd { report, cell: done, not_kept: None })
+            }
+            Err(error) => Ok(CellEnd { report, cell: done, not_kept: Some(error) }),
+        }
+    }
+
+    fn put_files(&mut self, files: &[Input]) -> Result<(), RunError> {
+        let house = Arc::clone(&self.house);
+        let mut house = enter(&house, None)?;
+        self.settle(&mut house)?;
+        Ok(self.files.put(house.sandbox.workspace(), files)?)
+    }
+
+    fn remove_files(&mut self, names: &[FileName]) {
+        let house = Arc::clone(&self.house);
+        if !names.is_empty()
+            && let Ok(mut house) = enter(&house, None)
+            && self.settle(&mut house).is_ok()
+        {
+            self.files.remove(house.sandbox.workspace(), names);
+        }
+    }
+
+    fn cells(&self) -> u64 {
+        self.lineage.cells()
+    }
+
+    fn undoable(&mut self) -> u64 {
+        let house = Arc::clone(&self.house);
+        // One that stands still is not disturbed; it has nothing that could change.
+        if !self.is_frozen
+            && let Ok(mut house) = house.try_lock()
+            && house.current == self.id
+        {
+            let _ = self.settle(&mut house);
+        }
+        self.lineage.undoable()
+    }
+
+    fn undo(&mut self, count: u64) -> Result<(), RunError> {
+        let house = Arc::clone(&self.house);
+        let mut house = enter(&house, None)?;
+        self.settle(&mut house)?;
+        if count == 0 {
+            return Ok(());
+        }
+        if !self.lineage.drop_newer(count) {
+            return Err(RunError::NoCheckpoint);
+        }
+        if self.restore(&mut house) { Ok(()) } else { Err(RunError::KernelLost) }
+    }
+
+    fn branch(&mut self) -> Result<Box<dyn Kernel>, RunError> {
+        let house = Arc::clone(&self.house);
+        let mut house = enter(&house, None)?;
+        self.settle(&mut house)?;
+        let lineage = self.lineage.branch(PATIENCE).ok_or(RunError::NoCheckpoint)?;
+        self.lineage.ask_for_checkpoint();
+        self.lineage.settle(PROMPT);
+        let id = house.next;
+        house.next += 1;
+        let pid = lineage.head().pid();
+        kernel::set_oom_score(pid, kernel::TO_BE_SPARED);
+        lineage.head().signal(Signal::STOP);
+        house.park(id, pid);
+        let files = WorkspaceFiles::new(house.identity.ids);
+        Ok(Box::new(Self::new(lineage, id, Arc::clone(&self.house), files, self.undo)))
+    }
+
+    fn freeze(&mut self) -> bool {
+        let house = Arc::clone(&self.house);
+        // While another one in it lives, this one stands still already.
+        let Ok(house) = house.try_lock() else { return true };
+        if house.group.is_none() {
+            return false;
+        }
+        if self.is_frozen {
+            return true;
+        }
+        if house.current == self.id {
+            self.lineage.settle(AT_LEISURE);
+            self.lineage.tidy(AT_LEISURE);
+        }
+        // It is the same as the process that it was made of, and can be made again.
+        self.lineage.drop_spare();
+        self.is_frozen = true;
+        if house.current == self.id {
+            house.stop_living();
+        }
+        true
+    }
+
+    fn reclaim(&mut self) {
+        self.lineage.drop_all();
+        if let Ok(house) = self.house.try_lock()
+            && let Some(group) = house.group()
+        {
+            group.reclaim();
+        }
+    }
+
+    fn prepare(&mut self) {
+        let house = Arc::clone(&self.house);
+        if let Ok(mut house) = house.try_lock()
+            && house.current == self.id
+            && !self.is_frozen
+        {
+            let _ = self.settle(&mut house);
+        }
+    }
+
+    fn wait_until_free(&self, cancel: &Cancel) -> Result<(), RunError> {
+        enter(&self.house, Some(cancel)).map(drop)
+    }
+
+    fn forget_harvest(&mut self) {
+        self.files.forget_harvest();
+    }
+
+    fn is_frozen(&self) -> bool {
+        self.is_frozen
+    }
+
+    fn is_alive(&mut self) -> bool {
+        let house = Arc::clone(&self.house);
+        if let Ok(house) = house.try_lock() {
+            self.note_ends(&house);
+        }
+        self.lineage.is_alive()
+    }
+
+    fn memory(&self) -> Option<u64> {
+        self.house.try_lock().ok()?.group().and_then(Group::memory_current)
+    }
+
+    fn handle(&self) -> Arc<dyn KernelHandle> {
+        Arc::<Handle>::clone(&self.handle)
+    }
+}
+
+/// A cell that was ended says so where its output ends, for those who read nothing else.
+fn explain(
+    report: &RunReport,
+    done: &CellReport,
+    stop: Option<Stop>,
+    behind: u64,
+    observer: &mut dyn Observer,
+) {
+    let what = match (stop, report.limit) {
+        (_, Some(limit)) => format!("the cell was ended: it reached its limit of {}", limit.name()),
+        (Some(Stop::Cancelled), _) => "the cell was cancelled".to_owned(),
+        (_, None) => match (&report.signal, report.exit_code) {
+            (Some(signal), _) => format!("the cell's process was ended by {signal}"),
+            (None, Some(code)) => format!("the cell ended its process (exit code {code})"),
+            (None, None) => "the cell's process is gone".to_owned(),
+        },
+    };
+    let state = match (done.restored, behind) {
+        (true, 0) => "variables are as they were before it".to_owned(),
+        (true, behind) => format!("variables are as they were {behind} cells before it"),
+        (false, _) => "all variables are gone; files are kept".to_owned(),
+    };
+    let name = match (report.limit, stop) {
+        (Some(_), _) => "LimitReached",
+        (None, Some(Stop::Cancelled)) => "Cancelled",
+        (None, _) => "ProcessEnded",
+    };
+    let value = format!("{what}; {state}");
+    let output = Output::Error { name: name.to_owned(), traceback: vec![format!("{name}: {value}")], value };
+    observer.shown(&output);
+}
+
+/// What was used since.
+fn since(before: GroupUsage, now: GroupUsage) -> GroupUsage {
+    let less = |now: Option<Duration>, before: Option<Duration>| {
+        now.map(|now| now.saturating_sub(before.unwrap_or_default()))
+    };
+    GroupUsage {
+        cpu: less(now.cpu, before.cpu),
+        cpu_user: less(now.cpu_user, before.cpu_user),
+        cpu_system: less(now.cpu_system, before.cpu_system),
+        oom_kills: now.oom_kills.saturating_sub(before.oom_kills),
+        forks_refused: now.forks_refused.saturating_sub(before.forks_refused),
+        ..now
+    }
+}
+
+impl Shared {
+    /// A sandbox for a kernel: one that waits and is not sealed yet, else one made on the spot.
+    fn take_kernel(&self, request: &KernelRequest<'_>) -> Result<Ready, RunError> {
+        let imports = imported_modules(request.code);
+        let mut trouble = RunError::ShuttingDown;
+        for set in self.zygotes.best_for(&imports) {
+            let kind = Kind::Zygote { set, name: self.zygotes.name(set) };
+            let Some(pool) =
+                self.pools.iter().find(|pool| *pool.kind() == kind && pool.seal() == Seal::OnAssignment)
+            else {
+                continue;
+            };
+            if let Some(ready) = pool.take() {
+                return Ok(ready);
+            }
+            match self.make(pool, redoma_jail::nursery::Hurry::Yes) {
+                Ok(ready) => return Ok(ready),
+                Err(error) => trouble = error,
+            }
+        }
+        Err(trouble)
+    }
+}
