@@ -26,6 +26,10 @@ step "installing LibreChat's own clients"
 command -v node >/dev/null && command -v npm >/dev/null || scripts/install-packages.sh nodejs npm
 tests/librechat/install.sh target/librechat-clients
 
+step "installing Jupyter's own clients"
+python3 -c 'import ensurepip, venv' 2>/dev/null || scripts/install-packages.sh python3 python3-venv
+tests/jupyter/install.sh target/jupyter-clients
+
 step "testing"
 if command -v cargo-nextest >/dev/null; then
     cargo nextest run --locked --no-fail-fast

@@ -9,8 +9,10 @@
 //! | `http.rs` | a client that does what it is told |
 //! | `websocket.rs` | the same over a WebSocket |
 //! | `canary.rs` | files that nobody may read or change |
+//! | `cases.rs` | the programs of the attack suite |
 
 pub mod canary;
+pub mod cases;
 pub mod engine;
 pub mod host;
 pub mod http;

@@ -19,13 +19,13 @@
 //! ends with `CONTAINED`. It is not trusted with the verdict: the suite also looks for the canary's token in everything
 //! that came out, at the canary itself, and at what is left on the host.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use redoma_model::{Ending, LimitName, RunReport};
 use redoma_tests::canary::Canary;
+use redoma_tests::cases::{Case, cases, holds_token};
 use redoma_tests::{Mode, Way, command, host, parse_report, redoma_program, weakened_program};
 
 fn main() -> ExitCode {
@@ -57,50 +57,6 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-#[derive(Debug, Clone)]
-struct Case {
-    name: String,
-    path: PathBuf,
-    fields: BTreeMap<String, String>,
-}
-
-impl Case {
-    fn field(&self, key: &str) -> Option<&str> {
-        self.fields.get(key).map(String::as_str)
-    }
-}
-
-fn cases() -> Vec<Case> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("attacks");
-    let mut cases = Vec::new();
-    for group in std::fs::read_dir(&folder).expect("the attacks are there").flatten() {
-        let Ok(entries) = std::fs::read_dir(group.path()) else { continue };
-        for entry in entries.flatten() {
-            let path = entry.path();
-            let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            let group = group.file_name().to_string_lossy().into_owned();
-            let text = std::fs::read_to_string(&path).expect("a case can be read");
-            let fields = header(&text);
-            for needed in ["claim", "weaken"] {
-                assert!(fields.contains_key(needed), "{} lacks `{needed}:`", path.display());
-            }
-            cases.push(Case { name: format!("{group}::{stem}"), path, fields });
-        }
-    }
-    cases.sort_by(|a, b| a.name.cmp(&b.name));
-    cases
-}
-
-/// The `key: value` pairs in the first comment lines.
-fn header(text: &str) -> BTreeMap<String, String> {
-    text.lines()
-        .skip_while(|line| line.starts_with("#!"))
-        .map_while(|line| line.strip_prefix("//").or_else(|| line.strip_prefix('#')))
-        .filter_map(|line| line.split_once(':'))
-        .map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned()))
-        .collect()
-}
-
 /// One finished sandbox, and what could be seen of it from outside.
 struct Finished {
     report: RunReport,
@@ -117,9 +73,9 @@ fn attack(
     canary: &Canary,
     weaken: Option<&str>,
 ) -> Vec<Finished> {
-    let roles: &[&str] = if case.field("twice").is_some() { &["a", "b"] } else { &["a"] };
     let key = format!("key{}", std::process::id());
-    let started: Vec<_> = roles
+    let started: Vec<_> = case
+        .roles()
         .iter()
         .map(|role| {
             let out = tempfile::Builder::new()
@@ -232,17 +188,6 @@ fn breaches(case: &Case, canary: &Canary, finished: &[Finished], mode: Mode) -> 
         breaches.extend(host::leftovers(one.supervisor, uid, &state));
     }
     breaches
-}
-
-/// Whether any file below has the token in it.
-fn holds_token(folder: &Path, token: &str) -> bool {
-    std::fs::read_dir(folder).is_ok_and(|entries| {
-        entries.flatten().any(|entry| match entry.file_type() {
-            Ok(kind) if kind.is_dir() => holds_token(&entry.path(), token),
-            _ => std::fs::read(entry.path())
-                .is_ok_and(|content| content.windows(token.len()).any(|window| window == token.as_bytes())),
-        })
-    })
 }
 
 fn contained(case: &Case, mode: Mode, way: Way) -> Result<(), Failed> {

@@ -12,7 +12,8 @@ use crate::{World, assert_refused, is_refused, run, text};
 
 /// Every route that takes JSON, with a body that it takes.
 fn json_routes(session: &str) -> Vec<(&'static str, String, Value)> {
-    let run = json!({ "language": "py", "code": "print(1)", "arguments": ["a"], "timeout_ms": 1000 });
+    let run = json!({ "language": "py", "code": "print(1)", "arguments": ["a"], "timeout_ms": 1000, "stateful": false });
+    let cell = json!({ "language": "py", "code": "print(1)", "timeout_ms": 1000, "stateful": true });
     vec![
         (
             "POST",
@@ -29,6 +30,9 @@ fn json_routes(session: &str) -> Vec<(&'static str, String, Value)> {
         ("POST", "/api/v1/sessions".into(), json!({ "name": "n", "profile": "default", "retention": "1h" })),
         ("PATCH", format!("/api/v1/sessions/{session}"), json!({ "name": "n", "retention": "1h" })),
         ("POST", format!("/api/v1/sessions/{session}/executions"), run.clone()),
+        ("POST", format!("/api/v1/sessions/{session}/executions"), cell),
+        ("POST", format!("/api/v1/sessions/{session}/undo"), json!({ "cells": 0 })),
+        ("POST", format!("/api/v1/sessions/{session}/branch"), json!({ "name": "n" })),
         ("POST", "/api/v1/executions".into(), run),
         ("POST", "/api/v1/keys".into(), json!({ "role": "client", "client": "c", "label": "l" })),
     ]

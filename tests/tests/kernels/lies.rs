@@ -1,0 +1,205 @@
+//! Code that speaks in its kernel's name. It can: everything that the kernel knows is in its own memory. All that comes of it
+//! is that its own session is told lies; others go on, and the session can be restarted.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::session::Session;
+use crate::{World, each_of};
+
+/// `say(words)` writes a frame; `line` is the way to the supervisor; `number` is that of this cell.
+const KNOWS: &str = r"
+import array, gc, json, os, socket, sys, threading, time
+session = next(thing for thing in gc.get_objects() if type(thing).__name__ == 'Session' and hasattr(thing, 'frames'))
+start = session.frames.start
+def write(content):
+    view = memoryview(content)
+    while view: view = view[os.write(1, view):]
+def say(words): write(start + (words if isinstance(words, bytes) else json.dumps(words).encode()) + b'\n')
+numbers = [n for n in range(100, 300) if os.path.exists(f'/proc/self/fd/{n}') and os.readlink(f'/proc/self/fd/{n}').startswith('socket:')]
+line = socket.socket(fileno=numbers[0])
+def tell(words, fds=()):
+    words = words if isinstance(words, bytes) else json.dumps(words).encode()
+    line.sendmsg([words], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', fds))] if fds else [])
+def number(): return session.kernel.number
+";
+
+struct Lie {
+    name: &'static str,
+    /// What is told beside the truth, in a cell of at most a few seconds.
+    code: &'static str,
+}
+
+const FRAMES: &[Lie] = &[
+    Lie {
+        name: "done, at once",
+        code: "say({'done': {'number': number(), 'status': 'ok', 'exit_code': 0}})\ntime.sleep(1)",
+    },
+    Lie {
+        name: "done, and goes on for ever",
+        code: "say({'done': {'number': number(), 'status': 'ok'}})\nwhile True: pass",
+    },
+    Lie {
+        name: "done with everything",
+        code: "for n in range(-2, 300): say({'done': {'number': n, 'status': 'x' * 1000, 'exit_code': n * 2 ** 20, 'notes': ['n' * 10000] * 100}})",
+    },
+    Lie {
+        name: "done that is none",
+        code: "for words in ({'done': None}, {'done': {}}, {'done': {'number': 'x'}}, {'done': [1]}, [], 1, 'x', {}, {'nothing': 1}): say(words)",
+    },
+    Lie {
+        name: "garbage",
+        code: "for words in (b'', b'{', b'\\xff\\xfe', b'[' * 100000, b'{\"display\":' * 10000, b'null', b'1e999'): say(words)",
+    },
+    Lie {
+        name: "a frame without an end",
+        code: "write(start + b'{')\nfor _ in range(16): write(b'x' * (1 << 20))",
+    },
+    Lie { name: "half a frame at the end", code: "os.write(1, start + b'{\"display\": ')" },
+    Lie {
+        name: "many small ones",
+        code: "for _ in range(20): write((start + b'{\"clear\": {}}\\n') * 5000)",
+    },
+    Lie {
+        name: "large ones",
+        code: "words = start + json.dumps({'display': {'data': {'text/plain': 'x' * (11 << 20)}}}).encode() + b'\\n'\nfor _ in range(6): write(words)",
+    },
+    Lie {
+        name: "deep ones",
+        code: "value = 'x'\nfor _ in range(100): value = [value]\nfor _ in range(50): say({'display': {'data': {'application/json': value}}})",
+    },
+    Lie {
+        name: "many names",
+        code: "for _ in range(20): say({'display': {'data': {f'text/{n}': '' for n in range(50000)}}})",
+    },
+    Lie {
+        name: "errors",
+        code: "for _ in range(15): say({'error': {'name': 'x' * 100000, 'value': '', 'traceback': ['t'] * 10000}})",
+    },
+    Lie {
+        name: "calls of tools",
+        code: "for n in range(1000): say({'tool': {'id': n, 'name': 'x', 'arguments': {}}}); say({'call': {'id': str(n), 'name': 'x', 'input': {}}}); say({'value': 1})",
+    },
+];
+
+const LINES: &[Lie] = &[
+    Lie { name: "garbage", code: "for words in (b'{', b'\\xff' * 4096, b'[' * 4096, b'null', b'x' * 60000):\n    try: tell(words)\n    except OSError: pass" },
+    Lie { name: "awake", code: "for n in (0, 1, -1, 2 ** 64, 'x', None): tell({'awake': n}); tell({'tidied': True}); tell({'none': n})" },
+    Lie { name: "checkpoints by itself", code: "for n in range(50):\n    a, b = socket.socketpair(); tell({'checkpoint': n}, [a.fileno()])" },
+    Lie { name: "many descriptors", code: "zero = os.open('/dev/zero', os.O_RDONLY)\nfor n in range(30): tell({'checkpoint': n}, [zero] * 200)" },
+    Lie {
+        name: "checkpoints of children that do not answer",
+        code: "for n in range(10):
+    if os.fork() == 0:
+        a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET); tell({'checkpoint': n}, [a.fileno()]); a.close(); time.sleep(60); os._exit(0)
+time.sleep(0.2)",
+    },
+    Lie { name: "closes the line", code: "os.close(numbers[0])" },
+    Lie { name: "another in its place", code: "a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET); os.dup2(a.fileno(), numbers[0]); keep = (a, b)" },
+    Lie { name: "reads what is for the kernel", code: "threading.Thread(target=lambda: [os.read(numbers[0], 4096) for _ in range(1000)], daemon=True).start()" },
+    Lie { name: "does not make checkpoints", code: "type(session).checkpoint = lambda self, number: None" },
+    Lie { name: "says there is none", code: "type(session).checkpoint = lambda self, number: self.line.say(none=number, foreign=0)" },
+    Lie {
+        name: "a flood",
+        code: "type(session).checkpoint = lambda self, number: None
+def flood():
+    while True:
+        try: tell({})
+        except OSError: pass
+for _ in range(6):
+    if os.fork() == 0: flood()",
+    },
+    Lie {
+        name: "a flood of descriptors",
+        code: "type(session).checkpoint = lambda self, number: None
+zero = os.open('/dev/zero', os.O_RDONLY)
+def flood():
+    while True:
+        try: tell({'checkpoint': 1}, [zero])
+        except OSError: pass
+for _ in range(6):
+    if os.fork() == 0: flood()",
+    },
+];
+
+/// Tells the lie in a session of its own, while another goes on; then the session must be one again.
+fn told(world: &World, lie: &Lie, other: &Session<'_>) {
+    let session = Session::new(&world.server);
+    session.cell("x = 1; open('kept.txt', 'w').write('kept')");
+    let start = Instant::now();
+    let first = session
+        .run(&json!({ "language": "py", "code": format!("{KNOWS}\n{}", lie.code), "timeout_ms": 4000 }));
+    assert!(first.took < Duration::from_secs(30), "{:?}", first.took);
+    // Whatever this one says. It is not waited for longer than a client would.
+    let mut next =
+        session.stream(&json!({ "language": "py", "code": "print('x' in globals())", "timeout_ms": 2000 }));
+    next.id();
+    assert_eq!(other.printed("y += 1; print('on')"), "on");
+    let asked = Instant::now();
+    assert_eq!(session.post("/restart", &json!({})).status, 204);
+    assert!(asked.elapsed() < Duration::from_secs(12), "the restart took {:?}", asked.elapsed());
+    drop(next);
+    let after = session.cell("print('x' in globals(), open('kept.txt').read()); x = 2");
+    assert_eq!(after.stdout(), "False kept\n", "{after}");
+    assert!(session.cell("import os; os._exit(1)").is("restored"));
+    assert_eq!(session.printed("print(x)"), "2");
+    assert_eq!(session.remove(), 204);
+    assert!(start.elapsed() < Duration::from_mins(1), "{:?}", start.elapsed());
+}
+
+fn tell_all(lies: &[Lie]) {
+    let world = World::with("", "[profiles.default.limits]\nmemory = \"512MiB\"\n");
+    let other = Session::new(&world.server);
+    other.cell("y = 0");
+    let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", world.server.pid())).unwrap().count();
+    let before = descriptors();
+    // Most of the time they wait.
+    each_of(lies, 6, |lie| lie.name.to_owned(), |lie| told(&world, lie, &other));
+    assert_eq!(other.printed("print(y)"), lies.len().to_string());
+    crate::wait_until("descriptors are closed", || descriptors() < before + 40);
+    world.assert_sound();
+}
+
+#[test]
+fn forged_frames_harm_only_their_own_session() {
+    tell_all(FRAMES);
+}
+
+#[test]
+fn forged_words_on_the_line_harm_only_their_own_session() {
+    tell_all(LINES);
+}
+
+/// A process that says it is a checkpoint is woken as one, and then is the session's kernel. It is still in the sandbox, with
+/// the same limits, and what it says is cut to the same size.
+#[test]
+fn a_forged_checkpoint_is_only_what_it_could_be_anyway() {
+    let world = World::new();
+    let session = Session::new(&world.server);
+    session.cell("x = 1");
+    // Its number is that of the checkpoint which is asked for after this cell.
+    let forge = r"
+type(session).checkpoint = lambda self, number: None
+if os.fork() == 0:
+    mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    time.sleep(0.3)
+    tell({'checkpoint': 2}, [theirs.fileno()])
+    theirs.close()
+    while True:
+        words = mine.recv(65536)
+        if words == b'wake': mine.send(b'{\x22awake\x22: 2}'); continue
+        if not words: os._exit(0)
+        order = json.loads(words)
+        if 'cell' in order:
+            os.write(1, b'forged\n'); say({'done': {'number': order['cell'], 'status': 'ok', 'exit_code': 0}})
+";
+    session.cell(&format!("{KNOWS}{forge}"));
+    let killed = session.cell_within("py", "os._exit(1)", 5000);
+    let next = session.cell_within("py", "print('true')", 5000);
+    assert!(killed.took + next.took < Duration::from_mins(1));
+    assert_eq!(session.post("/restart", &json!({})).status, 204);
+    let after = session.cell("print('x' in globals())");
+    assert_eq!((after.stdout(), after.is("restarted")), ("False\n", true), "{after}");
+    world.assert_sound();
+}
