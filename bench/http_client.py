@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from processes import Failed
 
 PATIENCE = 60
+NO_CONTENT = 204
 BOUNDARY = "redoma-bench-boundary"
 
 
@@ -43,9 +44,10 @@ class AnswerReader:
                 return None
             first, *lines = head.decode("latin-1").split("\r\n")
             self.headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-            if "content-length" not in self.headers:
+            self.status, self.seen = int(first.split()[1]), rest
+            if "content-length" not in self.headers and self.status != NO_CONTENT:
                 raise Failed(f"an answer without Content-Length: {first}")
-            self.status, self.length, self.seen = int(first.split()[1]), int(self.headers["content-length"]), rest
+            self.length = int(self.headers.get("content-length", 0))
         if len(self.seen) < self.length:
             return None
         answer = Answer(self.status, self.headers, self.seen)

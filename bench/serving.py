@@ -88,28 +88,30 @@ class RedomaServer(Server):
 
 
 @contextmanager
-def data_folder(host):
-    """A data folder that shares the runtime, and is removed in the end."""
+def data_folder(host, config=""):
+    """A data folder that shares the runtime, and is removed in the end. `config` is the text of its redoma.toml."""
     folder = Path(tempfile.mkdtemp(prefix="bench-serve-", dir=host.data_dir))
     try:
         os.symlink(os.path.join(host.data_dir, "runtimes"), folder / "runtimes")
+        if config:
+            (folder / "redoma.toml").write_text(config)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
-def running(host, folder, name):
-    """A server that is ready, and ended in the end."""
+def running(host, folder, name, patience=15):
+    """A server that is ready, and ended in the end: with force if it takes longer than `patience`, in seconds."""
     server = RedomaServer(host, folder, name)
     try:
         yield server
     finally:
-        server.stop()
+        server.stop(patience)
 
 
 @contextmanager
-def serving(host, name):
-    """A server on an empty folder."""
-    with data_folder(host) as folder, running(host, folder, name) as server:
+def serving(host, name, config="", patience=15):
+    """A server on an empty folder, but for its configuration."""
+    with data_folder(host, config) as folder, running(host, folder, name, patience) as server:
         yield server

@@ -60,6 +60,7 @@ def summary(times):
         "min_ms": min(times),
         "p50_ms": statistics.median(times),
         "p90_ms": percentile(times, 90),
+        "p95_ms": percentile(times, 95),
         "p99_ms": percentile(times, 99),
         "max_ms": max(times),
     }

@@ -19,6 +19,13 @@ TARGETS = [
     ("fresh `print(1)` over HTTP, p50 ÷ bare p50", "http_print_p50_ratio", AT_MOST, 0.25, "×"),
     ("answers over HTTP to 64 clients that were not right, nor an honest 429", "http_load_errors", AT_MOST, 0, ""),
     ("exec and download with 1,000,000 files stored ÷ with none, p50, the worse of both", "flat_ratio", AT_MOST, 1.2, "×"),
+    ("warm cell `x += 1` over HTTP, p50 ÷ bare start of Python, p50", "cell_bare_ratio", AT_MOST, 0.1, "×"),
+    ("the same ÷ round trip of a real ipykernel, p50", "cell_ipykernel_ratio", AT_MOST, 0.2, "×"),
+    ("what checkpoints add to a cell of a session with 100 MB, one per 50 ms, p50", "checkpoint_paced_ms", AT_MOST, 3.0, " ms"),
+    ("the same, back to back", "checkpoint_ms", AT_MOST, 3.0, " ms"),
+    ("branch of that session, p50", "branch_ms", AT_MOST, 20.0, " ms"),
+    ("memory of 500 live idle sessions with pandas", "idle_sessions_gib", AT_MOST, 4.0, " GiB"),
+    ("fresh `print(1)` over HTTP beside these ÷ without them, p50", "fresh_beside_sessions_ratio", AT_MOST, 1.2, "×"),
 ]
 ELSEWHERE = "The attack suite on warm sandboxes, siblings that share nothing, and zygotes that die are tests: `make test`."
 
