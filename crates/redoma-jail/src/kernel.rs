@@ -266,8 +266,7 @@ impl KernelProcess {
     }
 
     pub fn is_alive(&self) -> bool {
-        let mut polled = [PollFd::new(&self.pidfd, PollFlags::IN)];
-        matches!(poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
+        is_alive(self.pidfd.as_fd())
     }
 
     pub fn signal(&self, signal: Signal) {
@@ -276,12 +275,7 @@ impl KernelProcess {
 
     /// How willingly it is ended when memory runs out.
     pub fn set_oom_score(&self, score: u16) {
-        // It was still there after the file was opened, so that the file is its own.
-        if let Some(mut file) = oom_score_of(self.pid)
-            && self.is_alive()
-        {
-            let _ = file.write_all(score.to_string().as_bytes());
-        }
+        set_oom_score(self.pid, self.pidfd.as_fd(), score);
     }
 }
 
@@ -290,13 +284,18 @@ pub const FIRST_TO_GO: u16 = 1000;
 /// Not its checkpoints, which have what it has when they are made.
 pub const TO_BE_SPARED: u16 = 300;
 
-fn oom_score_of(pid: Pid) -> Option<File> {
-    File::options().write(true).open(format!("/proc/{}/oom_score_adj", pid.as_raw_nonzero())).ok()
+fn is_alive(pidfd: BorrowedFd<'_>) -> bool {
+    let mut polled = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
+    matches!(poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
 }
 
-/// The same for any process of a sandbox, by its number.
-pub fn set_oom_score(pid: Pid, score: u16) {
-    if let Some(mut file) = oom_score_of(pid) {
+/// How willingly a process is ended when memory runs out.
+pub(crate) fn set_oom_score(pid: Pid, pidfd: BorrowedFd<'_>, score: u16) {
+    let path = format!("/proc/{}/oom_score_adj", pid.as_raw_nonzero());
+    // It was still there after the file was opened, so that the file is its own.
+    if let Ok(mut file) = File::options().write(true).open(path)
+        && is_alive(pidfd)
+    {
         let _ = file.write_all(score.to_string().as_bytes());
     }
 }
@@ -325,7 +324,7 @@ impl Words {
         Ok((Self { pipe, unread: Vec::new() }, theirs))
     }
 
-    /// Readable when there may be [something](Self::next).
+    /// Readable when there may be [something](Self::next_line).
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.pipe.as_fd()
     }

@@ -199,13 +199,9 @@ impl Resumed {
         seccomp::leave(code)
     }
 
-    /// Waits to be needed; what comes back is the assignment. Ends the process if there will be none.
-    pub fn wait(self) -> Vec<u8> {
-        self.wait_on_line().0
-    }
-
-    /// The same, for one that may be a kernel and goes on to listen.
-    pub fn wait_on_line(self) -> (Vec<u8>, KernelLine) {
+    /// Waits to be needed; what comes back is the assignment, and the line on which a kernel goes on to listen. Ends the process if
+    /// there will be none.
+    pub fn wait(self) -> (Vec<u8>, KernelLine) {
         let Self { line, listener } = self;
         match listener {
             Some(listener) => {

@@ -50,6 +50,33 @@ fn variables_imports_functions_folders_and_open_files_live_on() {
 }
 
 #[test]
+fn typescript_is_javascript_with_types_and_shares_its_variables() {
+    let world = World::new();
+    let session = Session::new(&world.server);
+    let first = session.cell_in(
+        "ts",
+        "import fs from 'fs';\ninterface P { x: number }\nenum E { A = 3 }\nconst p: P = { x: E.A }",
+    );
+    assert_eq!(
+        (&first.answer["exit_code"], first.answer["language"].as_str()),
+        (&json!(0), Some("ts")),
+        "{first}"
+    );
+    // What one cell imports, another uses.
+    assert_eq!(session.printed_in("ts", "console.log(p.x as number, typeof fs.readFileSync)"), "3 function");
+    assert_eq!(session.printed_in("js", "p.x += 1; console.log(p)"), "{ x: 4 }");
+    let wrong = session.cell_in("ts", "let q: = 5");
+    assert_eq!(wrong.answer["exit_code"], 1, "{wrong}");
+    let error = &wrong.answer["cell"]["outputs"][0];
+    assert_eq!(error["name"], "SyntaxError", "{wrong}");
+    assert!(error["value"].as_str().unwrap().contains("cell.mts:1:8"), "{wrong}");
+    assert_eq!(session.printed_in("ts", "console.log(p.x)"), "4", "a mistake costs nothing");
+    // The compiler is in a sandbox of its own, not in this one.
+    assert_eq!(session.printed("import os; print(os.path.exists('/.redoma'))"), "False");
+    world.assert_sound();
+}
+
+#[test]
 fn files_go_in_and_out_between_cells() {
     let world = World::new();
     let session = Session::new(&world.server);

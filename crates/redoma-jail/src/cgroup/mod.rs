@@ -14,7 +14,7 @@ mod v2;
 use std::fmt::Debug;
 use std::fs;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -172,6 +172,11 @@ impl Member {
 
     pub fn signal(&self, signal: rustix::process::Signal) {
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, signal);
+    }
+
+    /// How willingly it is ended when memory runs out.
+    pub fn set_oom_score(&self, score: u16) {
+        crate::kernel::set_oom_score(self.pid, self.pidfd.as_fd(), score);
     }
 }
 

@@ -83,7 +83,7 @@ pub unsafe extern "C" fn redoma_serve(buffer: *mut u8, capacity: usize, length: 
 pub unsafe extern "C" fn redoma_wait(buffer: *mut u8, capacity: usize, length: *mut usize) -> c_int {
     let resumed = RESUMED.lock().ok().and_then(|mut slot| slot.take());
     let Some(resumed) = resumed else { return -1 };
-    let (assignment, line) = resumed.wait_on_line();
+    let (assignment, line) = resumed.wait();
     let Ok(mut slot) = LINE.lock() else { return -1 };
     *slot = Some(line);
     // SAFETY: the caller's promise.

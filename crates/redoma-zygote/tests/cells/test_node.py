@@ -302,19 +302,6 @@ class JavaScript(Workspace):
             for descriptor in (saved, reader, writer):
                 os.close(descriptor)
 
-    def test_typescript_goes_through_the_compiler(self):
-        self.cell("let a: number = 1", typescript=True)
-        self.assertEqual(self.error()["value"], "TypeScript can't be run here")
-        self.node.transpile = lambda code: code.replace(": number", "")
-        self.assertEqual(self.cell("let a: number = 1; a", typescript=True), "1")
-
-        def refuse(code):
-            raise ValueError("main.ts:1:1: no")
-
-        self.node.transpile = refuse
-        self.cell("?", typescript=True)
-        self.assertEqual(self.error()["name"], "SyntaxError")
-
     def test_strange_code_is_just_code(self):
         self.assertIsNone(self.cell(""))
         self.assertIsNone(self.cell("// nothing"))

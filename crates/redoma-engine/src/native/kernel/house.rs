@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redoma_jail::cgroup::{Group, Member, hold};
-use redoma_jail::{Sandbox, as_user, kernel};
+use redoma_jail::kernel::{FIRST_TO_GO, TO_BE_SPARED};
+use redoma_jail::{Sandbox, as_user};
 use redoma_model::{IsolationReport, Layer, Limits};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
@@ -144,7 +145,7 @@ impl House {
     pub(super) fn switch_to(&mut self, id: u64) -> Result<(), Errno> {
         let living = self.stop_living();
         for member in &living {
-            kernel::set_oom_score(member.pid(), kernel::TO_BE_SPARED);
+            member.set_oom_score(TO_BE_SPARED);
         }
         let (workspace, beside) = (self.sandbox.workspace(), self.sandbox.beside_workspace());
         let moved = as_user(self.identity.ids, || {
@@ -164,7 +165,7 @@ impl House {
         self.current = id;
         self.drop_output();
         for member in self.parked.remove(&id).unwrap_or_default() {
-            kernel::set_oom_score(member.pid(), kernel::FIRST_TO_GO);
+            member.set_oom_score(FIRST_TO_GO);
             member.signal(Signal::CONT);
         }
         Ok(())

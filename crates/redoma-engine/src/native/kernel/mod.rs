@@ -19,8 +19,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use redoma_jail::cgroup::{Group, GroupLimits, GroupUsage};
+use redoma_jail::kernel::TO_BE_SPARED;
 use redoma_jail::nursery::SandboxFor;
-use redoma_jail::{Event, Weakening, kernel};
+use redoma_jail::{Event, Weakening};
 use redoma_model::{CellReport, FileName, Output, Profile, RunReport};
 use rustix::process::Signal;
 
@@ -388,7 +389,7 @@ impl Kernel for NativeKernel {
         let id = house.next;
         house.next += 1;
         let pid = lineage.head().pid();
-        kernel::set_oom_score(pid, kernel::TO_BE_SPARED);
+        lineage.head().set_oom_score(TO_BE_SPARED);
         lineage.head().signal(Signal::STOP);
         house.park(id, pid);
         let files = WorkspaceFiles::new(house.identity.ids);

@@ -30,10 +30,8 @@ class Gone(Exception):
 
 
 class Node:
-    """JavaScript of a session. It costs nothing before its first cell.
-
-    `transpile`, if given, makes JavaScript of TypeScript; what it raises is shown as the cell's error. With
-    `await_promises` a promise that is a cell's value is waited for."""
+    """JavaScript of a session. It costs nothing before its first cell. With `await_promises` a promise that is a cell's value is
+    waited for."""
 
     def __init__(
         self,
@@ -42,7 +40,6 @@ class Node:
         workspace="/mnt/data",
         programs=("/usr/bin/node", "/usr/local/bin/node"),
         memory_mb=None,
-        transpile=None,
         await_promises=False,
     ):
         self.show = show
@@ -50,7 +47,6 @@ class Node:
         self.workspace = workspace
         self.programs = programs
         self.memory_mb = memory_mb
-        self.transpile = transpile
         self.await_promises = await_promises
         self.pid = None
         # Commands, reports and turns, with what they are, as others may close them and open something else.
@@ -61,7 +57,7 @@ class Node:
         # Whether there were variables that are gone now.
         self.lost = False
 
-    def run(self, code, number, typescript=False):
+    def run(self, code, number):
         """Runs a cell. Its output is where this process's is; the rest goes to `show`."""
         for stream in (sys.stdout, sys.stderr):
             try:
@@ -71,10 +67,7 @@ class Node:
         answer = {"status": "error", "notes": []}
         blocking = [descriptor for descriptor in (1, 2) if is_blocking(descriptor)]
         try:
-            if typescript:
-                code = self.to_javascript(code)
-            if code is not None:
-                self.run_in_node(code, number, answer)
+            self.run_in_node(code, number, answer)
         except KeyboardInterrupt:
             self.interrupted(answer)
         except Gone as error:
@@ -90,16 +83,6 @@ class Node:
         """Ends Node, if it runs."""
         self.lost = self.lost or self.is_there()
         self.end()
-
-    def to_javascript(self, code):
-        if self.transpile is None:
-            self.tell("TypeError", "TypeScript can't be run here")
-            return None
-        try:
-            return self.transpile(code)
-        except Exception as error:
-            self.tell("SyntaxError", str(error))
-            return None
 
     def tell(self, name, value):
         self.show({"error": {"name": name, "value": value, "traceback": f"{name}: {value}".splitlines()}})
