@@ -247,11 +247,11 @@ class Node:
         answer["notes"].append("The cell was interrupted.")
         if not self.is_there():
             return
-        try:
-            begun = time.monotonic()
-            self.kill(signal.SIGINT)
-            told_all = False
-            while time.monotonic() < begun + PATIENCE:
+        begun = time.monotonic()
+        told_all = False
+        self.kill(signal.SIGINT)
+        while time.monotonic() < begun + PATIENCE:
+            try:
                 # Half of the time is for Node, then programs that it waits for are interrupted as well.
                 if not told_all and time.monotonic() > begun + PATIENCE / 2:
                     told_all = True
@@ -264,8 +264,10 @@ class Node:
                         self.show({"error": report["error"]})
                     elif "end" in report:
                         return
-        except (Gone, OSError, KeyboardInterrupt):
-            pass
+            except KeyboardInterrupt:
+                pass  # Whoever asks again wants the same.
+            except (Gone, OSError):
+                break
         self.gone(answer, "it could not be interrupted, and was ended")
 
     def gone(self, answer, why):
