@@ -36,6 +36,10 @@ test-cgroup2: test-packages ## The jail on a real cgroup v2 hierarchy, in a VM u
 bench: build ## Measure against real peers in one run; writes bench/RESULTS.md
 	bench/run.sh
 
+.PHONY: fuzz
+fuzz: ## Fuzz the readers of hostile programs for FUZZ_SECONDS (60)
+	scripts/fuzz.sh $(or $(FUZZ_SECONDS),60)
+
 .PHONY: test-packages
 test-packages:
 	@scripts/install-packages.sh $(PACKAGES_TO_RUN) $(PACKAGES_TO_TEST)

@@ -33,7 +33,9 @@ impl Home {
         }
         std::os::unix::fs::symlink(data_dir().join("runtimes"), folder.path().join("runtimes"))
             .expect("it is new");
-        Self { folder, mode }
+        let home = Self { folder, mode };
+        home.configure("");
+        home
     }
 
     pub fn path(&self) -> &Path {
@@ -44,9 +46,11 @@ impl Home {
         self.path().join("storage")
     }
 
-    /// Writes the configuration.
+    /// Writes the configuration. Where that says nothing of a policy there is none: what the walls are for must not depend
+    /// on whether somebody has read the program before.
     pub fn configure(&self, text: &str) {
-        std::fs::write(self.path().join("redoma.toml"), text).expect("it is writable");
+        let none = if text.contains("policy") { "" } else { "\n[profiles.default.policy]\nmode = \"off\"\n" };
+        std::fs::write(self.path().join("redoma.toml"), format!("{text}{none}")).expect("it is writable");
     }
 
     /// Any command of the program on this folder.

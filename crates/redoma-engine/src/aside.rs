@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use serde::Deserialize;
 
 use crate::capture::{Capture, Stream};
-use crate::frames::{LONGEST, Piece, Splitter};
+use crate::frames::{LONGEST, Piece, Splitter, note_refused};
 use crate::supervise::{Observer, Stop};
 use crate::tools::{Heard, Said, Tools};
 
@@ -62,7 +62,7 @@ impl Aside {
                     Some(Heard::TooMany) => heeded = Err(Stop::TooManyCalls),
                     Some(Heard::Nothing) | None => {}
                 },
-                Err(_) => {}
+                Err(_) => note_refused(),
             },
         })?;
         heeded?;

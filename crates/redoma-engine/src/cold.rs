@@ -42,7 +42,7 @@ pub fn run(
     debug_assert!(redoma_jail::is_single_threaded(), "a clone would lose the other threads' locks");
     let (mut layers, missing) = host.layers_or_refuse(waived)?;
     let weakening = Weakening::from_environment();
-    let limits_of_request = &request.profile.limits;
+    let limits_of_request = &request.terms.limits;
     let limits = &weakening.limits(limits_of_request);
     let script = request.script_name()?;
     check_names(&request.inputs, &script)?;
@@ -132,7 +132,7 @@ pub fn run(
         landlock_abi: host.landlock_abi,
         host_uid: ids.host_uid,
     };
-    let report = report(&request.language.id, &request.profile, watched, isolation, observer);
+    let report = report(&request.language.id, &request.terms, watched, isolation, observer);
     let code = std::mem::take(&mut request.source.code);
     add_files(report, sandbox.workspace(), (&script, &code), &mut request, limits)
 }

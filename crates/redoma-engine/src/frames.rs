@@ -7,11 +7,24 @@
 
 use redoma_model::LimitName;
 
+use crate::meter::Counter;
 use crate::supervise::Stop;
 
 /// A frame is at most so long; whoever begins one and goes on floods us.
 pub(crate) const LONGEST: usize = 1 << 20;
 const SEPARATOR: u8 = 0x1e;
+
+/// Frames that nobody heeded, of all runs of this process.
+static REFUSED: Counter = Counter::new();
+
+/// A frame is not heeded: it makes no sense, or speaks for another.
+pub(crate) fn note_refused() {
+    REFUSED.add_one();
+}
+
+pub(crate) fn refused() -> u64 {
+    REFUSED.get()
+}
 
 /// A piece of the stream.
 #[derive(Debug, PartialEq, Eq)]

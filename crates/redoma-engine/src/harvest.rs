@@ -28,6 +28,12 @@ const MAX_NAMES: usize = 1 << 20;
 /// What this program itself puts into workspaces.
 const OURS: [&CStr; 2] = [c".redoma-main.mjs", c".redoma-main.cjs"];
 
+/// Why something is left that may be a trap.
+pub(crate) const LINK: &str = "a symbolic link";
+pub(crate) const HARD_LINK: &str = "has several names (a hard link)";
+pub(crate) const DEVICE: &str = "a device";
+pub(crate) const SPARSE: &str = "larger than the disk limit leaves room for (a sparse file)";
+
 #[derive(Debug, thiserror::Error)]
 pub enum HarvestError {
     #[error("could not keep {}: {source}; what was not kept is lost", path.display())]
@@ -141,12 +147,12 @@ impl Walk<'_, '_> {
                 FileType::Symlink if redoma_jail::Weakening::from_environment().has("harvest") => {
                     self.follow(folder, &name, &path);
                 }
-                FileType::Symlink => self.skip(&path, "a symbolic link"),
+                FileType::Symlink => self.skip(&path, LINK),
                 FileType::Fifo => self.skip(&path, "a named pipe"),
                 FileType::Socket => self.skip(&path, "a socket"),
                 // How an overlay marks an input that the code deleted.
                 FileType::CharacterDevice if stat.st_rdev == 0 => {}
-                _ => self.skip(&path, "a device"),
+                _ => self.skip(&path, DEVICE),
             }
         }
         Ok(())
@@ -166,12 +172,12 @@ impl Walk<'_, '_> {
             return Ok(());
         }
         if stat.st_nlink != 1 {
-            self.skip(path, "has several names (a hard link)");
+            self.skip(path, HARD_LINK);
             return Ok(());
         }
         let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
         if size > self.budget {
-            self.skip(path, "larger than the disk limit leaves room for (a sparse file)");
+            self.skip(path, SPARSE);
             return Ok(());
         }
         let file = match open_beneath(folder, name, OFlags::empty()) {

@@ -3,18 +3,20 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use redoma_model::{CellReport, FileName, Profile, RunReport};
+use redoma_jail::cgroup::Weight;
+use redoma_model::{CellReport, FileName, RunReport};
 
 use crate::harvest::HarvestError;
+use crate::meter::Took;
 use crate::outlet::Outlet;
-use crate::request::RunError;
+use crate::request::{RunError, Terms};
 use crate::staging::Input;
 use crate::supervise::{Cancel, Observer};
 
 /// What a kernel is made with.
 #[derive(Debug)]
 pub struct KernelRequest<'a> {
-    pub profile: &'a Profile,
+    pub terms: &'a Terms,
     /// The first cell: what it imports says which libraries to have at hand.
     pub code: &'a [u8],
     /// Bytes of the files that will be put there at once.
@@ -28,7 +30,7 @@ pub struct KernelRequest<'a> {
 pub struct Cell<'a> {
     pub language: &'a str,
     pub code: &'a [u8],
-    pub profile: &'a Profile,
+    pub terms: &'a Terms,
     /// Where the files go that it makes or changes.
     pub out: &'a mut dyn Outlet,
     /// Whether the observer shows output as it comes.
@@ -42,6 +44,8 @@ pub struct CellEnd {
     pub cell: CellReport,
     /// Why the files that it made could not be kept.
     pub not_kept: Option<HarvestError>,
+    /// Where its time went.
+    pub took: Took,
 }
 
 /// A session's live process. One thing at a time; dropping it ends everything in it.
@@ -93,6 +97,11 @@ pub trait Kernel: Debug + Send {
     fn is_alive(&mut self) -> bool;
 
     fn memory(&self) -> Option<u64>;
+
+    /// How much of the processor it gets, where that can be set.
+    fn weight(&self) -> Option<Weight> {
+        None
+    }
 
     /// For whoever wants something while a cell runs.
     fn handle(&self) -> Arc<dyn KernelHandle>;

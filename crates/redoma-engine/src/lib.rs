@@ -31,6 +31,9 @@
 //! | `harvest.rs` | the files that come out |
 //! | `outlet.rs` | where they go |
 //! | `deleted.rs` | the files that went in and are gone |
+//! | `readers/` | reading programs before they run, where that can do no harm |
+//! | `fair_queue.rs`, `weights.rs`, `pressure.rs` | fair turns, fair shares, how hard it is for the host |
+//! | `meter/` | what is counted, and how it is shown |
 
 mod aside;
 pub mod backend;
@@ -40,6 +43,7 @@ mod capture;
 mod cold;
 mod deleted;
 mod engine;
+pub mod fair_queue;
 mod frames;
 mod harvest;
 pub mod host;
@@ -48,11 +52,14 @@ mod imports;
 pub mod interpreter;
 mod kernel;
 pub mod language;
+pub mod meter;
 mod native;
 mod outcome;
 mod outlet;
 mod pipes;
+pub mod pressure;
 mod program;
+pub mod readers;
 mod request;
 pub mod runtime;
 mod staging;
@@ -61,6 +68,7 @@ mod tools;
 mod transcript;
 mod turns;
 mod wall_clock;
+mod weights;
 
 pub use backend::{Assigned, Backend};
 pub use capture::Stream;
@@ -72,9 +80,10 @@ pub use language::{Language, Languages, UnknownLanguage};
 pub use native::{InsideFiles, Native, NativeConfig, Supply};
 pub use outlet::{FolderOutlet, Outlet, Put};
 pub use pipes::Stdin;
-pub use request::{RunError, RunRequest, Source};
+pub use pressure::{Level, Pressure, PressureLimits};
+pub use request::{RunError, RunRequest, Source, Terms};
 pub use runtime::{Manifest, Runtime, RuntimeError};
 pub use staging::{Input, StagingError};
 pub use supervise::{Cancel, Observer};
 pub use tools::{AnswerError, Answers, ToolAnswer, ToolCall, ToolFunction, Tools};
-pub use turns::Concurrency;
+pub use turns::{Concurrency, Sharing};

@@ -5,23 +5,23 @@ use std::time::Duration;
 
 use redoma_jail::Event;
 use redoma_jail::cgroup::GroupUsage;
-use redoma_model::{Ending, IsolationReport, LimitName, Limits, Profile, RunReport, Usage, UsedOf};
+use redoma_model::{Captured, Ending, IsolationReport, LimitName, Limits, RunReport, Usage, UsedOf, Verdict};
 
 use crate::capture::Stream;
 use crate::deleted::deleted;
 use crate::harvest::{HarvestError, harvest};
-use crate::request::{RunError, RunRequest};
+use crate::request::{RunError, RunRequest, Terms};
 use crate::supervise::{Observer, Stop, Watched};
 
 /// Everything about a run but its files.
 pub(crate) fn report(
     language: &str,
-    profile: &Profile,
+    terms: &Terms,
     mut watched: Watched,
     isolation: IsolationReport,
     observer: &mut dyn Observer,
 ) -> RunReport {
-    let limits = &profile.limits;
+    let limits = &terms.limits;
     let used = watched.used;
     let (ending, limit) = ending(&watched, used, limits);
     let limits_hit = limits_hit(&watched, used, limit);
@@ -63,7 +63,7 @@ pub(crate) fn report(
     }
     RunReport {
         language: language.to_owned(),
-        profile: profile.name.clone(),
+        profile: terms.profile.clone(),
         ending,
         exit_code,
         signal: signal.map(signal_name),
@@ -80,9 +80,57 @@ pub(crate) fn report(
         value: watched.value,
         tool_wait_exceeded: watched.stop == Some(Stop::ToolWait),
         too_many_tool_calls: watched.stop == Some(Stop::TooManyCalls),
+        verdict: None,
         isolation,
     }
 }
+
+/// The report of a program that a rule forbids to run: what it would have printed is why.
+pub(crate) fn denied(language: &str, terms: &Terms, verdict: Verdict, message: String) -> RunReport {
+    let limits = &terms.limits;
+    let none_of = |limit: u64| UsedOf { used: 0, limit };
+    let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let captured = |text: String| {
+        let bytes = text.len() as u64;
+        Captured { text, bytes, truncated: false, valid_utf8: true }
+    };
+    RunReport {
+        language: language.to_owned(),
+        profile: terms.profile.clone(),
+        ending: Ending::Denied,
+        exit_code: Some(CAN_NOT_EXECUTE),
+        signal: None,
+        signal_number: None,
+        limit: None,
+        limits_hit: Vec::new(),
+        stdout: captured(String::new()),
+        usage: Usage {
+            wall_ms: none_of(millis(limits.wall.0)),
+            cpu_ms: none_of(millis(limits.cpu_time.0)),
+            cpu_user_ms: None,
+            cpu_system_ms: None,
+            memory_peak_bytes: None,
+            pids_peak: None,
+            disk_bytes: none_of(limits.disk.0),
+            files: none_of(limits.files),
+            stdout_bytes: none_of(limits.output.0),
+            stderr_bytes: none_of(limits.output.0),
+        },
+        stderr: captured(message),
+        files: Vec::new(),
+        skipped_files: Vec::new(),
+        unlisted_files: 0,
+        deleted_files: Vec::new(),
+        value: None,
+        tool_wait_exceeded: false,
+        too_many_tool_calls: false,
+        verdict: Some(verdict),
+        isolation: IsolationReport::of_nothing(),
+    }
+}
+
+/// What shells say of a program that is there and must not be run.
+const CAN_NOT_EXECUTE: i32 = 126;
 
 /// The report with the files that the program left. `script` is the program's own, as it was put there.
 pub(crate) fn add_files(

@@ -6,7 +6,7 @@ use redoma_jail::cgroup::CgroupError;
 use redoma_jail::host_uid::HostUidError;
 use redoma_jail::nursery::ChannelError;
 use redoma_jail::{JailError, PlanError};
-use redoma_model::{Profile, RunReport};
+use redoma_model::{Libraries, Limits, Profile, RunReport};
 
 use crate::harvest::HarvestError;
 use crate::host::Refused;
@@ -25,6 +25,22 @@ pub struct Source {
     pub name: Option<String>,
 }
 
+/// What a run is held to, of its profile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Terms {
+    /// The profile's name, for whoever looks at the result.
+    pub profile: String,
+    pub limits: Limits,
+    pub libraries: Libraries,
+}
+
+impl From<&Profile> for Terms {
+    fn from(profile: &Profile) -> Self {
+        let Profile { name, limits, libraries, .. } = profile;
+        Self { profile: name.clone(), limits: limits.clone(), libraries: libraries.clone() }
+    }
+}
+
 /// Everything about one run.
 #[derive(Debug)]
 pub struct RunRequest<'a> {
@@ -33,7 +49,7 @@ pub struct RunRequest<'a> {
     pub arguments: Vec<String>,
     pub stdin: Stdin,
     pub inputs: Vec<Input>,
-    pub profile: Profile,
+    pub terms: Terms,
     /// Where results go.
     pub out: Option<&'a mut dyn Outlet>,
     /// Whether anybody wants to know which files the program made.
@@ -88,6 +104,9 @@ pub enum RunError {
     /// Everything that may run at once runs, and this has waited for its turn long enough.
     #[error("busy: {running} programs run and {waiting} wait; try again")]
     Busy { running: usize, waiting: usize },
+    /// The host itself has no room: nothing is started until it has.
+    #[error("overloaded: the server is short of memory or processes; try again in a moment")]
+    Overloaded,
     #[error(
         "the arguments are too long for a sandbox that waits (about 24 KB in all always fit); pass them in a file"
     )]
@@ -104,6 +123,8 @@ pub enum RunError {
         "the session's variables can't be copied now: pipes or sockets are open in it, or there is no memory for a copy"
     )]
     NoCheckpoint,
+    #[error("programs can't be read before they run: {0}")]
+    Reader(io::Error),
     #[error("cancelled before it began")]
     Cancelled,
     #[error("the engine is shutting down")]

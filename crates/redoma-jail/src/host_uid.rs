@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::sys;
@@ -37,6 +38,8 @@ pub struct HostUids {
     lock: File,
     /// Locks of one open file do not exclude each other: who has what in this process is kept here.
     taken: Mutex<BTreeSet<u32>>,
+    /// All that this process has ever given out, a bit for each.
+    given: Box<[AtomicU64]>,
 }
 
 impl HostUids {
@@ -49,7 +52,10 @@ impl HostUids {
             options.create(true).truncate(false).read(true).write(true).mode(0o600).open(&path)
         };
         match open() {
-            Ok(lock) => Ok(Arc::new(Self { path, lock, taken: Mutex::default() })),
+            Ok(lock) => {
+                let given = (0..COUNT.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+                Ok(Arc::new(Self { path, lock, taken: Mutex::default(), given }))
+            }
             Err(source) => Err(HostUidError::LockFile { path, source }),
         }
     }
@@ -68,10 +74,18 @@ impl HostUids {
                 .map_err(|errno| HostUidError::LockFile { path: self.path.clone(), source: errno.into() })?;
             if locked {
                 taken.insert(slot);
+                self.given[(slot / 64) as usize].fetch_or(1 << (slot % 64), Ordering::Relaxed);
                 return Ok(HostUid { slot, from: Arc::clone(self) });
             }
         }
         Err(HostUidError::AllInUse)
+    }
+
+    /// Whether this process has ever given out this one: what is told of it is likely told of a sandbox of ours, also when
+    /// that is gone already.
+    pub fn has_given(&self, uid: u32) -> bool {
+        let Some(slot) = uid.checked_sub(FIRST).filter(|slot| *slot < COUNT) else { return false };
+        self.given[(slot / 64) as usize].load(Ordering::Relaxed) & (1 << (slot % 64)) != 0
     }
 
     /// The locks, for a process that must keep them past this one's end.
@@ -120,6 +134,7 @@ mod tests {
         assert_ne!(others[0].uid(), others[1].uid());
         let uid = first.uid();
         drop(first);
+        assert!(one.has_given(uid) && !other.has_given(uid) && !one.has_given(0) && !one.has_given(u32::MAX));
         assert_eq!(other.take().unwrap().uid(), uid);
         std::fs::remove_dir_all(folder).unwrap();
     }

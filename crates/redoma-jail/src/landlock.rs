@@ -106,6 +106,14 @@ impl LandlockPlan {
         })
     }
 
+    /// No file or folder at all, no socket's name, no signal to others.
+    pub(crate) fn for_nothing() -> Self {
+        let abi = abi().unwrap_or(1);
+        let scoped = if abi >= 6 { SCOPE_ABSTRACT_SOCKETS | SCOPE_SIGNALS } else { 0 };
+        let ruleset = LandlockRuleset { handled_access_fs: handled(abi), handled_access_net: 0, scoped };
+        Self { ruleset, size: attribute_size(abi), rules: Vec::new() }
+    }
+
     /// Puts this process, and what it will start, under the rules. All of them or an error.
     pub(crate) fn restrict(&self) -> Result<(), Errno> {
         let ruleset = sys::landlock_create(self.ruleset, self.size)?;

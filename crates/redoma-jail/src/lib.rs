@@ -16,10 +16,12 @@
 //! | `nursery/` | where such sandboxes are made: a jail of our own around those who make them |
 //! | `mounts.rs` | the root, the scratch file system, `/proc`, `/dev`, the workspace |
 //! | `credentials.rs` | uid, capabilities, securebits, no_new_privs, rlimits |
+//! | `recluse.rs` | a process of our own that reads what nobody trusts |
 //! | `landlock.rs`, `seccomp/` | the two walls that stay when all else has failed |
 //! | `cgroup/` | limits for the whole tree, on version 1 and version 2 |
 //! | `host_uid.rs` | a host uid for each live sandbox |
 //! | `janitor.rs` | nothing is left, even if the supervisor is killed |
+//! | `violations.rs` | what the kernel says of those who ran into a wall |
 //! | `trial.rs` | trying what this kernel allows, for `redoma doctor` |
 //! | `weakening.rs` | walls left out on purpose, in the attack suite's own build |
 //! | `sys.rs` | the system calls that no safe library offers: the one home of `unsafe` |
@@ -35,11 +37,13 @@ pub mod landlock;
 mod mounts;
 pub mod nursery;
 mod plan;
+pub mod recluse;
 pub mod seccomp;
 mod spawn;
 mod step;
 mod sys;
 pub mod trial;
+pub mod violations;
 mod warm;
 mod weakening;
 
@@ -54,3 +58,15 @@ pub use weakening::Weakening;
 pub const SANDBOX_ID: u32 = 1000;
 /// Where the workspace is inside.
 pub const WORKSPACE: &str = "/mnt/data";
+
+/// Ends a copy of this process that panics, at once: it must not clean up what belongs to the original. To be called when a
+/// program starts.
+pub fn end_copies_that_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        report(info);
+        if sys::is_copy() {
+            std::process::abort();
+        }
+    }));
+}

@@ -13,6 +13,7 @@ use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -31,6 +32,14 @@ fn checked(result: c_long) -> Result<c_long, Errno> {
 pub(crate) enum Cloned {
     Parent { pid: Pid, pidfd: OwnedFd },
     Child,
+}
+
+static IS_COPY: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process is a copy that was made here. One that panics must not unwind: above it is what belongs to the
+/// original, and would be cleaned up.
+pub(crate) fn is_copy() -> bool {
+    IS_COPY.load(Ordering::Relaxed)
 }
 
 /// `clone3` without shared memory: a fork into new namespaces and, on cgroup v2, right into a cgroup.
@@ -54,7 +63,10 @@ pub(crate) fn clone_into(namespaces: c_int, cgroup: Option<BorrowedFd<'_>>) -> R
     let pid =
         checked(unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<libc::clone_args>()) })?;
     match Pid::from_raw(pid as i32) {
-        None => Ok(Cloned::Child),
+        None => {
+            IS_COPY.store(true, Ordering::Relaxed);
+            Ok(Cloned::Child)
+        }
         Some(pid) => {
             // SAFETY: on success the kernel has stored a new descriptor in `pidfd`, owned by nobody else.
             let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
@@ -71,6 +83,9 @@ pub(crate) fn fork() -> Result<Option<Pid>, Errno> {
     let pid = checked(unsafe {
         libc::syscall(libc::SYS_clone, c_long::from(libc::SIGCHLD), NONE, NONE, NONE, NONE)
     })?;
+    if pid == 0 {
+        IS_COPY.store(true, Ordering::Relaxed);
+    }
     Ok(Pid::from_raw(pid as i32))
 }
 

@@ -134,6 +134,21 @@ pub struct IsolationReport {
     pub host_uid: u32,
 }
 
+impl IsolationReport {
+    /// Of what did not run.
+    pub fn of_nothing() -> Self {
+        Self {
+            engine: "none".to_owned(),
+            mode: "none".to_owned(),
+            layers: Vec::new(),
+            missing: Vec::new(),
+            cgroup_version: None,
+            landlock_abi: None,
+            host_uid: 0,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

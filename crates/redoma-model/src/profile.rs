@@ -3,15 +3,32 @@
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{LimitError, Limits, LimitsPatch};
+use crate::policy::{PolicyPatch, PolicySettings};
+use crate::rates::{Rates, RatesPatch};
 use crate::units::Span;
 
 /// A complete profile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Profile {
     pub name: String,
+    /// What it is for, in a sentence.
+    pub description: String,
+    /// Whether somebody with a user's key may choose it for a session.
+    pub for_users: bool,
     /// A prepared runtime's name (`base`), or the path of a folder that holds a root file system.
     pub runtime: String,
+    /// The languages that programs may be in, by their short names.
+    pub languages: Vec<String>,
+    /// What Python programs may import beside the standard library and their own files.
+    pub libraries: Libraries,
+    pub network: Network,
+    /// What a model is told about working here, beyond what holds for all profiles.
+    pub prompt: Option<String>,
     pub limits: Limits,
+    /// How much somebody may ask for.
+    pub rates: Rates,
+    /// What is looked for in programs before they run.
+    pub policy: PolicySettings,
     /// Python modules that are loaded before anybody needs them: each list is an interpreter that waits with them, beside
     /// one with the standard library only.
     pub preload: Vec<Vec<String>>,
@@ -29,6 +46,67 @@ pub struct Profile {
     pub checkpoints: bool,
     /// So many cells can be undone.
     pub undo: usize,
+}
+
+/// What may be imported.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Libraries {
+    /// Whatever the runtime has.
+    All,
+    /// These, and what they need themselves.
+    Only(Vec<String>),
+}
+
+impl Libraries {
+    pub fn listed(&self) -> Option<&[String]> {
+        match self {
+            Self::All => None,
+            Self::Only(names) => Some(names),
+        }
+    }
+}
+
+impl Serialize for Libraries {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::All => serializer.serialize_str("all"),
+            Self::Only(names) => names.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Libraries {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Word(String),
+            Names(Vec<String>),
+        }
+        let wrong = "libraries are \"all\" or a list of import names, such as [\"numpy\", \"pandas\"]";
+        match Written::deserialize(deserializer).map_err(|_| serde::de::Error::custom(wrong))? {
+            Written::Word(word) if word == "all" => Ok(Self::All),
+            Written::Names(names) if names.iter().map(String::len).sum::<usize>() > LONGEST_LIST => {
+                Err(serde::de::Error::custom("the list of libraries is too long (8 KB)"))
+            }
+            Written::Names(names) if names.iter().all(|name| is_import_name(name)) => Ok(Self::Only(names)),
+            _ => Err(serde::de::Error::custom(wrong)),
+        }
+    }
+}
+
+/// Bytes of all names that may be imported: they are told to each sandbox.
+const LONGEST_LIST: usize = 8 << 10;
+
+fn is_import_name(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|letter| letter.is_alphanumeric() || letter == '_')
+}
+
+/// What programs may reach. There is one choice so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Network {
+    None,
 }
 
 /// How long something is kept.
@@ -73,8 +151,16 @@ impl Default for Profile {
     fn default() -> Self {
         Self {
             name: "default".to_owned(),
+            description: "everyday programs of chats: all languages and libraries, careful limits".to_owned(),
+            for_users: true,
             runtime: "base".to_owned(),
+            languages: ["bash", "js", "py", "ts"].map(ToOwned::to_owned).to_vec(),
+            libraries: Libraries::All,
+            network: Network::None,
+            prompt: None,
             limits: Limits::default(),
+            rates: Rates::default(),
+            policy: PolicySettings::default(),
             preload: default_preload(),
             last_value: true,
             retention: Retention::For(Span::secs(30 * 86_400)),
@@ -100,13 +186,34 @@ fn default_preload() -> Vec<Vec<String>> {
         .collect()
 }
 
+/// Who has which profile, as the operator wrote it down.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProfileAssignment {
+    /// Only if they come through this client.
+    pub client: Option<String>,
+    /// Only this user.
+    pub user: Option<String>,
+    pub profile: String,
+}
+
 /// A profile as written: what it leaves out comes from the default profile.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProfilePatch {
+    pub description: Option<String>,
+    pub for_users: Option<bool>,
     pub runtime: Option<String>,
+    pub languages: Option<Vec<String>>,
+    pub libraries: Option<Libraries>,
+    pub network: Option<Network>,
+    pub prompt: Option<String>,
     #[serde(default)]
     pub limits: LimitsPatch,
+    #[serde(default)]
+    pub rates: RatesPatch,
+    #[serde(default)]
+    pub policy: PolicyPatch,
     pub preload: Option<Vec<Vec<String>>>,
     pub last_value: Option<bool>,
     pub retention: Option<Retention>,
@@ -121,8 +228,16 @@ impl Profile {
     pub fn with(&self, name: &str, patch: &ProfilePatch) -> Result<Self, LimitError> {
         Ok(Self {
             name: name.to_owned(),
+            description: patch.description.clone().unwrap_or_else(|| self.description.clone()),
+            for_users: patch.for_users.unwrap_or(self.for_users),
+            languages: patch.languages.clone().unwrap_or_else(|| self.languages.clone()),
+            libraries: patch.libraries.clone().unwrap_or_else(|| self.libraries.clone()),
+            network: patch.network.unwrap_or(self.network),
+            prompt: patch.prompt.clone().or_else(|| self.prompt.clone()),
             runtime: patch.runtime.clone().unwrap_or_else(|| self.runtime.clone()),
             limits: self.limits.with(&patch.limits)?,
+            rates: self.rates.with(&patch.rates),
+            policy: self.policy.with(&patch.policy),
             preload: patch.preload.clone().unwrap_or_else(|| self.preload.clone()),
             last_value: patch.last_value.unwrap_or(self.last_value),
             retention: patch.retention.unwrap_or(self.retention),

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::isolation::IsolationReport;
 use crate::limits::LimitName;
+use crate::verdict::Verdict;
 
 /// How the program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +18,8 @@ pub enum Ending {
     Limit,
     /// The caller ended it.
     Cancelled,
+    /// It did not run: a rule forbids it.
+    Denied,
 }
 
 /// One output stream, as much of it as was kept.
@@ -108,5 +111,8 @@ pub struct RunReport {
     /// The run was ended because it had too many calls without an answer.
     #[serde(default, skip_serializing_if = "is_false")]
     pub too_many_tool_calls: bool,
+    /// What was found in the program before it ran, if anything was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
     pub isolation: IsolationReport,
 }

@@ -1,9 +1,11 @@
 //! Who asks, whose things are whose, and what a session holds.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 
 use crate::file_name::FileName;
-use crate::ids::{ExecutionId, FileId, SessionId};
+use crate::ids::{ExecutionId, FileId, KeyId, SessionId};
 
 /// Whose something is: a client (a chat front end, or whoever holds a key of their own) and the user it acts for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -33,6 +35,12 @@ pub struct Principal {
     /// Whether the user is proven (a signed token, a user's own key) and not merely named by a client, which may leave
     /// users out.
     pub is_proven: bool,
+    /// The key that they came with; none for signed tokens, and where no key is needed.
+    pub key: Option<KeyId>,
+    /// The profile that the key is bound to, if it is to one.
+    pub profile: Option<String>,
+    /// Where the request came from; unknown for what the server does by itself.
+    pub address: Option<IpAddr>,
 }
 
 /// What a set of files belongs to in LibreChat: files of an agent or a skill are for all who use it.
@@ -102,6 +110,11 @@ pub struct StoredFile {
 }
 
 impl Principal {
+    /// Somebody who came with no key of the store's.
+    pub fn without_key(role: Role, owner: Owner, is_proven: bool) -> Self {
+        Self { role, owner, is_proven, key: None, profile: None, address: None }
+    }
+
     /// Whether this is theirs. `claimed` is what the request says that it belongs to.
     ///
     /// Within one client, users that are named on both sides must be the same. A client that names nobody (LibreChat
@@ -129,7 +142,7 @@ mod tests {
 
     fn principal(client: &str, user: Option<&str>, is_proven: bool) -> Principal {
         let owner = Owner { client: client.to_owned(), user: user.map(ToOwned::to_owned) };
-        Principal { role: Role::Client, owner, is_proven }
+        Principal::without_key(Role::Client, owner, is_proven)
     }
 
     fn session(client: &str, user: Option<&str>, resource: Option<Resource>) -> Session {

@@ -1,15 +1,17 @@
 //! Running a program for a request: wait for a turn, run it on a thread of its own, and end it if nobody waits any more.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use redoma_engine::interpreter::{Execution, ExecutionRequest, Variables};
-use redoma_engine::{Cancel, Observer, Stream, ToolCall};
+use redoma_engine::{Cancel, Level, Observer, RunError, Stream, ToolCall};
 use redoma_model::{Output, Principal};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::App;
+use crate::admission::Turn;
 use crate::failure::Failure;
+use crate::rates::{Permit, Wanted};
 
 /// Work that may wait for the disk, off the threads that serve connections.
 pub async fn blocking<T: Send + 'static, E: Into<Failure> + Send + 'static>(
@@ -41,21 +43,32 @@ pub async fn execute(
     request: ExecutionRequest,
     watcher: Option<UnboundedSender<Event>>,
 ) -> Result<Execution, Failure> {
-    let turn = admit(app, &request).await?;
-    let running = start(app, principal, request, watcher)?;
+    let permit = permit(app, &principal)?;
+    let turn = admit(app, &principal, &request).await?;
+    let running = start(app, principal, request, watcher, permit)?;
     let execution = running.finish().await;
     drop(turn);
     execution
+}
+
+/// Whether they may run one more program. Asked for first: whoever may not is told at once, and so are all when the host has
+/// no room.
+pub fn permit(app: &Arc<App>, principal: &Principal) -> Result<Permit, Failure> {
+    if app.interpreter.pressure().is_some_and(|pressure| pressure.level() == Level::Critical) {
+        return Err(RunError::Overloaded.into());
+    }
+    app.permit(principal, Wanted::Execution)
 }
 
 /// Whose turn it is, as long as what comes back. A cell waits for those before it in its session first, and that must not
 /// keep others from running: its turn is the engine's affair.
 pub async fn admit(
     app: &Arc<App>,
+    principal: &Principal,
     request: &ExecutionRequest,
-) -> Result<Option<OwnedSemaphorePermit>, Failure> {
+) -> Result<Option<Turn>, Failure> {
     match request.variables {
-        Variables::Fresh => app.admission.enter().await.map(Some),
+        Variables::Fresh => app.queued(app.admission.enter(&principal.owner)).await.map(Some),
         Variables::Kept => Ok(None),
     }
 }
@@ -67,12 +80,13 @@ pub struct RunningProgram {
     task: tokio::task::JoinHandle<Result<Execution, Failure>>,
 }
 
-/// Starts a program without waiting for a turn.
+/// Starts a program without waiting for a turn. What it uses is counted on the permit, whether anybody waits for its end or not.
 pub fn start(
     app: &Arc<App>,
     principal: Principal,
     request: ExecutionRequest,
     watcher: Option<UnboundedSender<Event>>,
+    permit: Permit,
 ) -> Result<RunningProgram, Failure> {
     let cancel = Arc::new(Cancel::new().map_err(|error| Failure::internal(&error))?);
     let (app, seen_by_run) = (Arc::clone(app), Arc::clone(&cancel));
@@ -80,6 +94,11 @@ pub fn start(
         let mut observer = Watch { watcher, stdout: Text::default(), stderr: Text::default() };
         let result = app.interpreter.execute(&principal, request, &mut observer, &seen_by_run);
         observer.finish();
+        if let Ok(execution) = &result {
+            let cpu = Duration::from_millis(execution.report.usage.cpu_ms.used);
+            permit.charge(cpu, execution.files.iter().map(|file| file.size).sum());
+        }
+        drop(permit);
         result.map_err(Failure::from)
     });
     Ok(RunningProgram { cancel: CancelOnDrop(cancel), task })

@@ -40,6 +40,12 @@ impl Failure {
         Self { retry_after, ..Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", detail) }
     }
 
+    /// There is no room for anybody at the moment.
+    pub fn overloaded(detail: impl Into<String>) -> Self {
+        let retry_after = Some(5);
+        Self { retry_after, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", detail) }
+    }
+
     /// Something of ours does not work: nobody outside is told what.
     pub fn internal(error: &dyn std::fmt::Display) -> Self {
         tracing::error!(%error, "a request failed");
@@ -51,6 +57,13 @@ impl Failure {
         tracing::error!(%error, "programs can't be run");
         let detail = "programs can't be run at the moment; `redoma doctor` on the server tells why";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail)
+    }
+
+    /// What can't be written down does not happen.
+    fn not_audited(error: &dyn std::fmt::Display) -> Self {
+        tracing::error!(%error, "the audit can't be written");
+        let detail = "the server can't write its audit, and does nothing without; its log says why";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "audit_unavailable", detail)
     }
 
     fn no_space() -> Self {
@@ -77,8 +90,10 @@ impl From<InterpreterError> for Failure {
         match error {
             InterpreterError::NotFound(what) => Self::not_found(what),
             InterpreterError::BadRequest(detail) => Self::bad_request(detail),
+            InterpreterError::Forbidden(detail) => Self::new(StatusCode::FORBIDDEN, "forbidden", detail),
             InterpreterError::InUse => Self::new(StatusCode::CONFLICT, "in_use", error.to_string()),
             InterpreterError::Run(error) => error.into(),
+            InterpreterError::Audit(error) => Self::not_audited(&error),
             InterpreterError::Store(StoreError::NoSuchSession) => Self::not_found("session"),
             InterpreterError::Store(error) if error.is_full() => Self::no_space(),
             InterpreterError::Store(error) => Self::internal(&error),
@@ -90,6 +105,7 @@ impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
         match &error {
             RunError::Busy { .. } => Self::busy(error.to_string()),
+            RunError::Overloaded => Self::overloaded(error.to_string()),
             RunError::Cancelled => Self::new(StatusCode::CONFLICT, "cancelled", error.to_string()),
             RunError::KernelLost => Self::new(StatusCode::CONFLICT, "variables_lost", error.to_string()),
             RunError::NoCheckpoint => Self::new(StatusCode::CONFLICT, "no_checkpoint", error.to_string()),

@@ -10,13 +10,20 @@ use axum::http::{HeaderValue, Request, Response, Uri, header};
 use tower::ServiceExt;
 
 use crate::auth::{PathKey, Peer};
+use crate::rates::{Network, client_address, with_standing};
 
 const REQUEST_ID: &str = "x-request-id";
 
 /// Answers one request.
-pub(crate) async fn answer(router: Router, peer: Peer, mut request: Request<Body>) -> Response<Body> {
+pub(crate) async fn answer(
+    router: Router,
+    mut peer: Peer,
+    proxies: &[Network],
+    mut request: Request<Body>,
+) -> Response<Body> {
     let start = Instant::now();
     let id = request_id(&request);
+    peer.0.set_ip(client_address(peer.0.ip(), request.headers(), proxies));
     request.extensions_mut().insert(peer);
     if let Some((key, rest)) = key_in_path(request.uri()) {
         request.extensions_mut().insert(PathKey(key));
@@ -24,10 +31,13 @@ pub(crate) async fn answer(router: Router, peer: Peer, mut request: Request<Body
     }
     let method = request.method().clone();
     let path = without_keys(request.uri().path());
-    let mut response = match router.oneshot(request).await {
-        Ok(response) => response,
-        Err(never) => match never {},
+    let answering = async {
+        match router.oneshot(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        }
     };
+    let mut response = with_standing(answering).await;
     let headers = response.headers_mut();
     headers.insert(REQUEST_ID, id.clone());
     // Nothing that is served here is to be guessed at, framed or passed on.
@@ -40,7 +50,7 @@ pub(crate) async fn answer(router: Router, peer: Peer, mut request: Request<Body
     headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
     let (status, ms) = (response.status().as_u16(), (start.elapsed().as_secs_f64() * 1e6).round() / 1e3);
     let id = id.to_str().unwrap_or_default();
-    if path == "/healthz" || path == "/readyz" {
+    if ["/healthz", "/readyz", "/metrics"].contains(&path.as_str()) {
         tracing::debug!(%method, path, status, ms, id, "request");
     } else {
         tracing::info!(%method, path, status, ms, id, "request");

@@ -11,9 +11,12 @@
 //! | `jupyter/` | `/jupyter`: Jupyter's kernels API |
 //! | `documentation.rs`, `docs/` | `/openapi.json` and the page at `/docs` |
 //! | `health.rs` | `/healthz`, `/readyz` |
+//! | `metrics.rs` | `/metrics` |
 //! | `body.rs`, `multipart.rs` | what comes in, bounded |
 //! | `failure.rs` | why a request fails |
 //! | `admission.rs` | whose turn it is |
+//! | `reload.rs` | a new configuration while it runs |
+//! | `rates/` | how much somebody may ask for |
 
 mod admission;
 mod archive;
@@ -28,8 +31,11 @@ mod health;
 mod jupyter;
 mod librechat;
 mod listen;
+mod metrics;
 mod multipart;
 mod native;
+mod rates;
+mod reload;
 mod upload;
 
 use std::path::PathBuf;
@@ -40,17 +46,24 @@ use std::time::Duration;
 use axum::Router;
 use redoma_engine::Concurrency;
 use redoma_engine::interpreter::Interpreter;
+use redoma_model::{AuditEvent, AuditedAction, Principal};
 use tokio::sync::{Semaphore, watch};
 
 use admission::Admission;
 use auth::Auth;
+use failure::Failure;
 use jupyter::Jupyter;
 use librechat::{Conversations, Programs};
+use metrics::RequestMeter;
+use rates::{Permit, RateLimits, Refusals, Wanted};
 
 pub use auth::JwtError;
 pub use documentation::openapi_json;
 pub use jupyter::KernelLimits;
 pub use listen::{Listening, ServeError};
+pub use metrics::MetricsAccess;
+pub use rates::{Network, NotANetwork};
+pub use reload::{Reload, Reloaded};
 
 /// How the server is set up.
 #[derive(Debug, Clone)]
@@ -60,6 +73,10 @@ pub struct ServerConfig {
     /// LibreChat's public key, if it signs its requests.
     pub librechat_jwt_key: Option<PathBuf>,
     pub concurrency: Concurrency,
+    /// Where it is kept over a restart what they have used.
+    pub rates_file: Option<PathBuf>,
+    /// Those whose `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<Network>,
     /// The most bytes of a JSON body.
     pub most_json: usize,
     /// Connections at the same time; more wait to be accepted.
@@ -69,6 +86,10 @@ pub struct ServerConfig {
     /// How many Jupyter kernels there may be.
     pub kernels: KernelLimits,
     pub versions: Versions,
+    /// Reads the configuration again.
+    pub reload: Reload,
+    /// Who may read `/metrics`.
+    pub metrics: MetricsAccess,
 }
 
 /// What programs are run with, for those who ask; where it is known.
@@ -84,11 +105,15 @@ impl Default for ServerConfig {
             is_open: false,
             librechat_jwt_key: None,
             concurrency: Concurrency::default(),
+            rates_file: None,
+            trusted_proxies: Vec::new(),
             most_json: 8 << 20,
             connections: 4096,
             grace: Duration::from_secs(30),
             kernels: KernelLimits::default(),
             versions: Versions::default(),
+            reload: Reload::default(),
+            metrics: MetricsAccess::default(),
         }
     }
 }
@@ -99,6 +124,9 @@ pub struct App {
     interpreter: Arc<Interpreter>,
     auth: Auth,
     admission: Admission,
+    rates: RateLimits,
+    /// Of whom it was written down lately that they asked for too much.
+    refusals: Refusals,
     /// KiB of large bodies that may be in memory at the same time.
     bodies: Arc<Semaphore>,
     /// Programs of LibreChat's that wait for a tool's answer.
@@ -107,6 +135,7 @@ pub struct App {
     jupyter: Jupyter,
     /// LibreChat's conversations with live variables.
     conversations: Conversations,
+    requests: RequestMeter,
     config: ServerConfig,
     /// Whether sandboxes wait for programs.
     is_ready: AtomicBool,
@@ -120,18 +149,49 @@ impl App {
             interpreter: Arc::new(interpreter),
             auth: Auth::new(config.is_open, config.librechat_jwt_key.clone())?,
             admission: Admission::new(config.concurrency),
+            refusals: Refusals::default(),
+            rates: RateLimits::open(config.rates_file.clone()),
             bodies: Arc::new(Semaphore::new(body::MOST_KIB as usize)),
             programs: Programs::default(),
             jupyter: Jupyter::new(config.kernels),
             conversations: Conversations::default(),
+            requests: RequestMeter::default(),
             config,
             is_ready: AtomicBool::new(false),
             stopping: watch::Sender::new(false),
         }))
     }
 
+    /// Reads the configuration again; for somebody, or by a signal.
+    pub fn reload(&self, admin: Option<&Principal>) -> Result<Reloaded, String> {
+        self.interpreter
+            .record_admin(admin, "reload")
+            .map_err(|error| format!("the audit can't be written: {error}"))?;
+        self.config.reload.run(&self.interpreter)
+    }
+
     pub fn interpreter(&self) -> &Arc<Interpreter> {
         &self.interpreter
+    }
+
+    /// Whether they may have one more of this, by the rates of their profile. Who may not is counted, and now and then
+    /// written down.
+    fn permit(&self, principal: &Principal, wanted: Wanted) -> Result<Permit, Failure> {
+        let rates = self.interpreter.profiles().of(principal)?.0.profile.rates;
+        let permit = self.rates.check(principal, &rates, wanted);
+        if let Err(failure) = &permit {
+            self.interpreter.meter().rate_limited(wanted.name());
+            if self.refusals.is_worth_a_record(&principal.owner) {
+                let (who, what) = (principal.into(), wanted.name().to_owned());
+                let note = Some(failure.detail.clone());
+                let interpreter = Arc::clone(&self.interpreter);
+                // Off the threads that serve connections: it may wait for the disk.
+                tokio::task::spawn_blocking(move || {
+                    interpreter.note(|| AuditEvent::RateLimited(AuditedAction { who, what, note }));
+                });
+            }
+        }
+        permit
     }
 }
 
@@ -143,11 +203,13 @@ fn router(app: &Arc<App>) -> Router {
         .nest("/v1", librechat::routes())
         .nest("/jupyter", jupyter::routes())
         .merge(health::routes())
+        .merge(metrics::routes())
         .merge(documentation::routes())
-        .fallback(|| async { failure::Failure::not_found("page") })
+        .fallback(|| async { Failure::not_found("page") })
         .method_not_allowed_fallback(|| async {
             let status = axum::http::StatusCode::METHOD_NOT_ALLOWED;
-            failure::Failure::new(status, "method_not_allowed", "this can't be done here; see /docs")
+            Failure::new(status, "method_not_allowed", "this can't be done here; see /docs")
         })
+        .layer(axum::middleware::from_fn_with_state(Arc::clone(app), metrics::measure))
         .with_state(Arc::clone(app))
 }

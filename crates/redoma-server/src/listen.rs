@@ -77,13 +77,17 @@ impl Listening {
             };
             let _ = stream.set_nodelay(true);
             let io = TokioIo::new(Impatient::new(stream));
-            let router = router.clone();
+            let (router, app_of_answers) = (router.clone(), Arc::clone(&app));
             let room = Arc::new(room);
             let place = Arc::clone(&room);
             let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
                 request.extensions_mut().insert(Connection(Arc::clone(&place)));
-                let answer = front::answer(router.clone(), Peer(peer), request.map(Body::new));
-                async { Ok::<_, std::convert::Infallible>(answer.await) }
+                let (router, app) = (router.clone(), Arc::clone(&app_of_answers));
+                async move {
+                    let proxies = &app.config.trusted_proxies;
+                    let answer = front::answer(router, Peer(peer), proxies, request.map(Body::new));
+                    Ok::<_, std::convert::Infallible>(answer.await)
+                }
             });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())

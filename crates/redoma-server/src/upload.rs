@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use redoma_engine::interpreter::{Added, InterpreterError, Upload, UploadError, UploadedFile};
-use redoma_model::{FileName, Owner, Principal, Resource, SessionId, StoredFile};
+use redoma_model::{FileName, Principal, Resource, SessionId, StoredFile};
 
 use crate::App;
 use crate::executing::blocking;
 use crate::failure::Failure;
 use crate::multipart::{Multipart, Part};
+use crate::rates::{Permit, Wanted};
 
 /// How long the next piece may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -27,7 +28,7 @@ const PIECE: usize = 64 << 10;
 /// Where the files go.
 #[derive(Debug)]
 pub enum Destination {
-    New { owner: Owner, resource: Option<Resource>, read_only: bool },
+    New { principal: Principal, resource: Option<Resource>, read_only: bool },
     Session { principal: Principal, id: SessionId },
 }
 
@@ -54,26 +55,32 @@ pub struct ReceivedFile {
     pub result: Result<StoredFile, Failure>,
 }
 
-/// Reads a multipart body to its end. `destination` is asked at the first file, with the fields that came before it.
+/// Reads a multipart body to its end. `destination` is asked at the first file, with the fields that came before it; whether
+/// one more upload is permitted is its to say.
 pub async fn receive(
     app: &Arc<App>,
     multipart: Multipart,
     strictness: Strictness,
-    destination: impl FnOnce(&HashMap<String, String>) -> Result<Destination, Failure>,
+    destination: impl FnOnce(&HashMap<String, String>) -> Result<(Destination, Permit), Failure>,
 ) -> Result<Received, Failure> {
     let received = tokio::time::timeout(LONGEST, receive_all(app, multipart, strictness, destination));
     received.await.unwrap_or_else(|_| Err(too_slow()))
+}
+
+/// Whether they may upload one more time.
+pub fn permit(app: &App, principal: &Principal) -> Result<Permit, Failure> {
+    app.permit(principal, Wanted::Upload)
 }
 
 async fn receive_all(
     app: &Arc<App>,
     mut multipart: Multipart,
     strictness: Strictness,
-    destination: impl FnOnce(&HashMap<String, String>) -> Result<Destination, Failure>,
+    destination: impl FnOnce(&HashMap<String, String>) -> Result<(Destination, Permit), Failure>,
 ) -> Result<Received, Failure> {
     let mut fields = HashMap::new();
     let mut destination = Some(destination);
-    let mut writer: Option<Writer> = None;
+    let mut writer: Option<(Writer, Permit)> = None;
     let mut count = 0;
     while let Some(part) = in_time(multipart.next_part()).await?? {
         if part.file_name().is_none() {
@@ -87,31 +94,36 @@ async fn receive_all(
         if count > MOST_FILES {
             return Err(Failure::bad_request(format!("at most {MOST_FILES} files can be uploaded at once")));
         }
-        let current = match (writer.take(), destination.take()) {
-            (Some(writer), _) => writer,
-            (None, Some(ask)) => Writer::begin(app, ask(&fields)?, strictness).await?,
+        let (current, permit) = match (writer.take(), destination.take()) {
+            (Some(current), _) => current,
+            (None, Some(ask)) => {
+                let (place, permit) = ask(&fields)?;
+                (Writer::begin(app, place, strictness).await?, permit)
+            }
             (None, None) => return Err(Failure::bad_request("the upload is malformed")),
         };
-        writer = Some(take_file(current, part).await?);
+        writer = Some((take_file(current, part, &permit).await?, permit));
     }
-    let Some(writer) = writer else {
+    let Some((writer, _permit)) = writer else {
         return Err(Failure::bad_request("the upload has no file; send it as the multipart field `file`"));
     };
     writer.step(Writer::commit).await
 }
 
 /// One file, to its end.
-async fn take_file(mut writer: Writer, mut part: Part) -> Result<Writer, Failure> {
+async fn take_file(mut writer: Writer, mut part: Part, permit: &Permit) -> Result<Writer, Failure> {
     let name = part.file_name().unwrap_or_default().to_owned();
     writer = writer.step(move |writer| writer.start_file(name)).await?;
     let mut piece = Vec::new();
     while let Some(bytes) = in_time(part.next_piece()).await?? {
         piece.extend_from_slice(&bytes);
         if piece.len() >= PIECE {
+            permit.take_bytes(piece.len() as u64)?;
             let full = std::mem::take(&mut piece);
             writer = writer.step(move |writer| writer.write(&full)).await?;
         }
     }
+    permit.take_bytes(piece.len() as u64)?;
     writer.step(move |writer| writer.write(&piece)?.end_file()).await
 }
 
@@ -154,8 +166,8 @@ impl Writer {
         blocking(move || {
             let interpreter = &app.interpreter;
             let upload = match destination {
-                Destination::New { owner, resource, read_only } => {
-                    interpreter.upload_to_new(&owner, resource, read_only)
+                Destination::New { principal, resource, read_only } => {
+                    interpreter.upload_to_new(&principal, resource, read_only)
                 }
                 Destination::Session { principal, id } => interpreter.upload_to(&principal, &id),
             }?;

@@ -1,6 +1,6 @@
 //! Keys: made here, shown once, kept as hashes.
 
-use redoma_model::{KeyId, Owner, Role};
+use redoma_model::{AuditedKey, KeyId, Owner, Role, Who};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
@@ -46,6 +46,8 @@ pub struct KeyRecord {
     /// Whose things it opens. Two keys of one client open the same, so that one can take the other's place.
     pub owner: Owner,
     pub label: Option<String>,
+    /// The profile of those who come with it, instead of the default one.
+    pub profile: Option<String>,
     pub created_at: i64,
     pub revoked_at: Option<i64>,
     pub(crate) hash: [u8; 32],
@@ -57,16 +59,18 @@ pub struct NewKey {
     pub role: Role,
     pub owner: Owner,
     pub label: Option<String>,
+    pub profile: Option<String>,
 }
 
 impl NewKey {
     pub(crate) fn record(self, secret: &Secret, now: i64) -> Result<KeyRecord, StoreError> {
-        let Self { role, owner, label } = self;
+        let Self { role, owner, label, profile } = self;
         Ok(KeyRecord {
             id: new_key_id()?,
             role,
             owner,
             label,
+            profile,
             created_at: now,
             revoked_at: None,
             hash: secret.hash(),
@@ -75,6 +79,18 @@ impl NewKey {
 }
 
 impl KeyRecord {
+    /// What the audit keeps of it; `who` made it or took it back.
+    pub fn audited(&self, who: Who) -> AuditedKey {
+        AuditedKey {
+            who,
+            subject: self.id.clone(),
+            role: Some(self.role),
+            client: Some(self.owner.client.clone()),
+            user: self.owner.user.clone(),
+            label: self.label.clone(),
+        }
+    }
+
     /// Whether this is the record of that secret. Takes as long for a near miss as for any other.
     pub(crate) fn is_of(&self, secret: &Secret) -> bool {
         bool::from(self.hash.ct_eq(&secret.hash()))

@@ -14,11 +14,13 @@
 //! | `metadata.rs` | what is asked of a database |
 //! | `sqlite/` | the database of this host |
 //! | `blobs.rs` | bytes: in a folder, written whole or not at all |
+//! | `audit/` | who did what, in an order that can't be changed unnoticed |
 //! | `reserve.rs` | removals on a full disk |
 //! | `key.rs` | secrets: made, shown once, stored as hashes |
 //! | `random.rs` | ids |
 //! | `clock.rs` | time that can't be turned back or forward |
 
+pub mod audit;
 mod blobs;
 mod clock;
 mod key;
@@ -28,12 +30,13 @@ mod reserve;
 mod sqlite;
 mod store;
 
+pub use audit::{Appended, Audit, AuditError};
 pub use blobs::{BlobPath, Blobs, FolderBlobs, Incoming, Known, RemovalMark, Written};
 pub use clock::Clock;
 pub use key::{KeyRecord, NewKey, Secret};
 pub use metadata::{
-    Added, Commit, ExecutionRecord, FailedLogin, FileRecord, Metadata, NewExecution, NewFile, Quota, Refused,
-    SessionChange, SessionQuery,
+    Added, Commit, Disk, ExecutionRecord, FailedLogin, FileRecord, Metadata, NewExecution, NewFile, Quota,
+    Refused, SessionChange, SessionQuery, Totals,
 };
 pub use random::{new_execution_id, new_session_id};
 pub use sqlite::Sqlite;

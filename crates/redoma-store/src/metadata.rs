@@ -38,6 +38,23 @@ pub struct Quota {
     pub owner_bytes: u64,
 }
 
+/// How much is stored, of everybody's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    pub sessions: u64,
+    pub bytes: u64,
+    pub files: u64,
+    /// What it is stored on, where that can be told.
+    pub disk: Option<Disk>,
+}
+
+/// A file system, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Disk {
+    pub size: u64,
+    pub free: u64,
+}
+
 /// What became of new files.
 #[derive(Debug, Clone, Default)]
 pub struct Added {
@@ -152,6 +169,8 @@ pub trait Metadata: Debug + Send + Sync {
     fn all_files(&self, session: &SessionId) -> Result<Vec<FileRecord>, StoreError>;
     fn remove_file(&self, id: &FileId) -> Result<Option<FileRecord>, StoreError>;
     fn knows_blob(&self, blob: &BlobPath) -> Result<bool, StoreError>;
+    /// Of all sessions together.
+    fn totals(&self) -> Result<Totals, StoreError>;
     /// Bytes that an owner has in all.
     fn owner_bytes(&self, owner: &Owner) -> Result<u64, StoreError>;
 

@@ -18,8 +18,8 @@ use crate::blobs::{BlobPath, Blobs, FolderBlobs, Incoming, Known, RemovalMark, W
 use crate::clock::Clock;
 use crate::key::{KeyRecord, NewKey, Secret};
 use crate::metadata::{
-    Added, Commit, ExecutionRecord, FailedLogin, FileRecord, Metadata, NewExecution, NewFile, Quota,
-    SessionChange, SessionQuery,
+    Added, Commit, Disk, ExecutionRecord, FailedLogin, FileRecord, Metadata, NewExecution, NewFile, Quota,
+    SessionChange, SessionQuery, Totals,
 };
 use crate::random::{hex, new_file_id, new_session_id};
 use crate::reserve::Reserve;
@@ -50,6 +50,8 @@ pub struct Store {
     clock: Clock,
     quota: Quota,
     reserve: Option<Reserve>,
+    /// Where the bytes are, if they are in a folder.
+    storage: Option<PathBuf>,
     in_use: Arc<Mutex<HashMap<SessionId, usize>>>,
 }
 
@@ -96,11 +98,19 @@ impl Store {
         // Even to be opened it needs some room.
         let metadata = Box::new(reserve.lend(|| Sqlite::open(&database))?);
         let blobs = Box::new(FolderBlobs::open(&storage)?);
-        Ok(Self { reserve: Some(reserve), ..Self::with(metadata, blobs, quota) })
+        Ok(Self { reserve: Some(reserve), storage: Some(storage), ..Self::with(metadata, blobs, quota) })
     }
 
     pub fn with(metadata: Box<dyn Metadata>, blobs: Box<dyn Blobs>, quota: Quota) -> Self {
-        Self { metadata, blobs, clock: Clock::start(), quota, reserve: None, in_use: Arc::default() }
+        Self {
+            metadata,
+            blobs,
+            clock: Clock::start(),
+            quota,
+            reserve: None,
+            storage: None,
+            in_use: Arc::default(),
+        }
     }
 
     /// Removes what a crash has left behind; how many files and sessions. Only by the one server of a data folder, before
@@ -338,6 +348,16 @@ impl Store {
                 Ok(Some(record.file))
             })
         })
+    }
+
+    /// How much there is of everything, and of the room for it. Looks at every session, so not for every request.
+    pub fn totals(&self) -> Result<Totals, StoreError> {
+        let disk =
+            self.storage.as_deref().and_then(|folder| rustix::fs::statvfs(folder).ok()).map(|disk| Disk {
+                size: disk.f_blocks.saturating_mul(disk.f_frsize),
+                free: disk.f_bavail.saturating_mul(disk.f_frsize),
+            });
+        Ok(Totals { disk, ..self.metadata.totals()? })
     }
 
     pub fn owner_bytes(&self, owner: &Owner) -> Result<u64, StoreError> {

@@ -6,8 +6,9 @@ pub const PYTHON_LIBRARY: &[u8] = include_bytes!(env!("REDOMA_PYTHON_LIBRARY"));
 pub const ZYGOTE: &str = include_str!("inside/zygote.py");
 /// What it imports for programs that call tools.
 pub const TOOLS: &str = include_str!("inside/tools.py");
-/// What a session's kernel is made of, by the names under which the zygote imports it.
+/// What a session's kernel is made of, and the guard of imports, by the names under which the zygote imports it.
 pub const KERNEL: &[(&str, &str)] = &[
+    ("redoma_imports.py", include_str!("inside/redoma_imports.py")),
     ("redoma_session.py", include_str!("inside/session.py")),
     ("redoma_kernel.py", include_str!("inside/cells/redoma_kernel.py")),
     ("redoma_transform.py", include_str!("inside/cells/redoma_transform.py")),

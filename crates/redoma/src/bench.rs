@@ -13,9 +13,9 @@ use anyhow::Context;
 use redoma_engine::backend::{PoolStatus, Status};
 use redoma_engine::base64::base64;
 use redoma_engine::{
-    AnswerError, Answers, Assigned, Backend, Cancel, Engine, FolderOutlet, Input, Kernel, KernelRequest,
-    Languages, Native, Observer, Outlet, RunError, RunRequest, Runtime, Source, Stdin, Stream, ToolAnswer,
-    ToolCall, ToolFunction, Tools,
+    AnswerError, Answers, Assigned, Backend, Cancel, Concurrency, Engine, FolderOutlet, Input, Kernel,
+    KernelRequest, Languages, Native, Observer, Outlet, Pressure, RunError, RunRequest, Runtime, Sharing,
+    Source, Stdin, Stream, Terms, ToolAnswer, ToolCall, ToolFunction, Tools,
 };
 use redoma_model::{LimitsPatch, Profile};
 use serde::Deserialize;
@@ -31,7 +31,7 @@ pub fn bench(global: &Global, arguments: &BenchArguments) -> anyhow::Result<Exit
     let config = Config::load(global, &data_dir)?;
     let profile = config.profile(None)?;
     let supply = engine::supply(config.engine())?;
-    let concurrency = engine::concurrency(config.engine())?;
+    let concurrency = Concurrency { sharing: Sharing::FirstCome, ..engine::concurrency(config.engine())? };
     let native = Arc::new(engine::native(&config, &data_dir, &profile, supply, &[])?);
     let engine = Engine::new(Box::new(Handle(Arc::clone(&native))), concurrency);
     let progress = Progress::start("starting interpreters and filling pools");
@@ -81,6 +81,10 @@ impl Backend for Handle {
     fn status(&self) -> Status {
         self.0.status()
     }
+
+    fn pressure(&self) -> Option<&Arc<Pressure>> {
+        self.0.pressure()
+    }
 }
 
 /// A program that people can relate to.
@@ -128,7 +132,7 @@ impl Bench {
             arguments: Vec::new(),
             stdin: Stdin::Empty,
             inputs: Vec::new(),
-            profile: self.profile.clone(),
+            terms: Terms::from(&self.profile),
             out: None,
             list_files: true,
             live: false,
@@ -258,7 +262,7 @@ impl Bench {
         request.inputs = ask.inputs.iter().cloned().map(Input::new).collect::<Result<_, _>>()?;
         let named = |(name, path): (&String, &PathBuf)| Input { path: path.clone(), name: name.into() };
         request.inputs.extend(ask.named_inputs.iter().map(named));
-        request.profile.limits = request.profile.limits.with(&ask.limits)?;
+        request.terms.limits = request.terms.limits.with(&ask.limits)?;
         request.last_value = ask.last_value;
         if !ask.tools.is_empty() {
             let functions = ask

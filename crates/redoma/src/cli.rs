@@ -49,12 +49,23 @@ pub enum Command {
     /// Look at the conversations that the server keeps, and remove them
     #[command(subcommand)]
     Sessions(SessionsCommand),
+    /// Ask what the rules say about a program, and which rules there are
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+    /// Write, check and show the configuration
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// See who did what, check that nothing of it was changed, take it elsewhere
+    #[command(subcommand)]
+    Audit(AuditCommand),
     /// Prepare what is inside sandboxes: a Python environment, Node, folders
     Setup(SetupArguments),
     /// Check what this kernel and host offer, what is missing and how to get it
     Doctor(DoctorArguments),
     /// Measure how fast it is on this machine
     Bench(BenchArguments),
+    /// Find where a code base runs code, commands or data that it was given
+    Scan(crate::scan::ScanArguments),
 }
 
 #[derive(Debug, Args)]
@@ -179,12 +190,92 @@ pub struct KeyArguments {
     /// A key that may do everything, keys included
     #[arg(long, conflicts_with = "client")]
     pub admin: bool,
+    /// The profile of those who come with it, instead of the default one; they can't choose another
+    #[arg(long, value_name = "PROFILE", conflicts_with = "admin")]
+    pub profile: Option<String>,
     /// A note for yourself
     #[arg(long, value_name = "TEXT")]
     pub label: Option<String>,
     /// Print JSON instead of the key alone
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PolicyCommand {
+    /// Check a program without running it: exit 0 if it would run, 1 if not and why
+    #[command(after_help = "\
+Rules are governance: they tell honest programs what is not wanted here, before they run. What holds
+hostile ones is the sandbox, whatever the rules say.
+
+Examples:
+  redoma policy check script.py
+  redoma policy check --profile strict --lang bash - < build.sh
+  redoma policy check --json model-output.ts | jq .findings")]
+    Check {
+        /// The program; `-` reads it from standard input
+        file: PathBuf,
+        /// py, js, ts or bash [default: told by the file's name]
+        #[arg(long, short = 'l', value_name = "LANG")]
+        lang: Option<String>,
+        /// By the rules of this profile [default: `default`]
+        #[arg(long, value_name = "PROFILE")]
+        profile: Option<String>,
+        /// Print JSON instead
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the rules that hold, with what they do; or explain one rule or class
+    Explain {
+        /// A rule's id, or a class
+        rule: Option<String>,
+        /// Of this profile [default: `default`]
+        #[arg(long, value_name = "PROFILE")]
+        profile: Option<String>,
+        /// Print JSON instead
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Write a redoma.toml in which every key is explained
+    ///
+    /// All keys are commented out and show their defaults. An existing file is never touched.
+    Init {
+        /// Print it instead
+        #[arg(long)]
+        stdout: bool,
+    },
+    /// Check a configuration without using it: exit 0 if a server would take it, 1 if not and why
+    Check {
+        /// The file [default: the one that would be used]
+        file: Option<PathBuf>,
+    },
+    /// Show what holds, and where each value was said
+    #[command(after_help = "\
+Examples:
+  redoma config show                          the profile `default`
+  redoma config show --profile strict         a profile
+  redoma config show --key KEY-ID --user ana  what somebody with this key gets, for the user ana")]
+    Show {
+        /// This profile
+        #[arg(long, value_name = "PROFILE", conflicts_with_all = ["key", "user", "client"])]
+        profile: Option<String>,
+        /// What the holder of this key gets (an id from `redoma keys list`)
+        #[arg(long, value_name = "ID")]
+        key: Option<String>,
+        /// What this user gets
+        #[arg(long, value_name = "USER")]
+        user: Option<String>,
+        /// Through this client
+        #[arg(long, value_name = "CLIENT", conflicts_with = "key")]
+        client: Option<String>,
+        /// Print JSON instead of a table
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -208,6 +299,104 @@ pub enum SessionsCommand {
     },
     /// Check that the database is sound and every file is there as it was stored
     Check,
+}
+
+#[derive(Debug, Subcommand)]
+#[command(after_help = "\
+Everything that is done through the server is written down in audit/ in the data folder, each record
+sealed to the one before it. These commands only read, and work beside a running server.")]
+pub enum AuditCommand {
+    /// Show the newest records
+    #[command(after_help = "\
+Examples:
+  redoma audit tail                                  the last 20
+  redoma audit tail --follow                         and what comes
+  redoma audit tail --user ana --since 1h -n 100     what ana did in the last hour
+  redoma audit tail --kind execution_denied --kind login_failed
+  redoma audit tail --json -n 1000 | jq .code.sha256")]
+    Tail {
+        #[command(flatten)]
+        filter: AuditFilter,
+        /// At most so many
+        #[arg(short = 'n', long, default_value_t = 20, value_name = "COUNT")]
+        count: usize,
+        /// Go on with records as they come
+        #[arg(long, short)]
+        follow: bool,
+        /// Print records as JSON, one a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check that nothing was changed, removed, inserted, reordered or cut off
+    #[command(after_help = "\
+Exit code 0: it is as it was written. 1: it is not, and each line says where and what.
+
+The seals are checked with the key in audit/key. Whoever has that key and may write the files can make
+all of it anew; a head that was kept elsewhere shows that. The server logs it when it starts, when it
+stops and every hour.
+
+Examples:
+  redoma audit verify
+  redoma audit verify --head 42:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+  redoma audit verify --key /media/safe/audit.key --json")]
+    Verify {
+        /// A record that is known from elsewhere to be in it, as the server logs it
+        #[arg(long, value_name = "SEQ:HASH")]
+        head: Option<String>,
+        /// The audit's key, if it is not beside it
+        #[arg(long, value_name = "FILE")]
+        key: Option<PathBuf>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write records to a file, oldest first
+    #[command(after_help = "\
+Examples:
+  redoma audit export --since 2026-11-01 --until 2026-12-01 --out november.jsonl
+  redoma audit export --format csv --user ana --out ana.csv")]
+    Export {
+        #[command(flatten)]
+        filter: AuditFilter,
+        /// jsonl (exactly as in the audit) or csv (for spreadsheets)
+        #[arg(long, default_value = "jsonl", value_name = "FORMAT")]
+        format: ExportFormat,
+        /// The file; replaced if there is one [default: standard output]
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum ExportFormat {
+    Jsonl,
+    Csv,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Which records")]
+pub struct AuditFilter {
+    /// Only this user's
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
+    /// Only this client's
+    #[arg(long, value_name = "CLIENT")]
+    pub client: Option<String>,
+    /// Only of this session
+    #[arg(long, value_name = "ID")]
+    pub session: Option<String>,
+    /// Only of this execution
+    #[arg(long, value_name = "ID")]
+    pub execution: Option<String>,
+    /// Only of this kind, such as `execution_started` (may be repeated)
+    #[arg(long, value_name = "KIND")]
+    pub kind: Vec<String>,
+    /// From then on: how long ago (1h, 7d), or when (2026-11-15, 2026-11-15T21:00:00Z)
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<String>,
+    /// Up to then
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<String>,
 }
 
 #[derive(Debug, Args)]

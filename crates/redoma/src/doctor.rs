@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use redoma_engine::{Host, Languages, Place, RunRequest, Runtime, Source, Stdin};
+use redoma_engine::{Host, Languages, Place, RunRequest, Runtime, Source, Stdin, Terms};
 use redoma_jail::trial::{self, Attempt};
 use redoma_model::{Layer, LimitsPatch, Profile, Span};
 use serde::Serialize;
@@ -89,6 +89,7 @@ pub fn doctor(global: &Global, arguments: &DoctorArguments) -> anyhow::Result<Ex
             check.found.push_str(" (waived in redoma.toml)");
         }
     }
+    checks.push(audit_log());
     checks.extend(runtime(&config, &data_dir));
     if checks.iter().all(|check| check.status != Status::Missing) {
         checks.push(whole_sandbox(&host, &config, &waived, &data_dir));
@@ -220,6 +221,18 @@ fn landlock(host: &Host) -> Check {
     }
 }
 
+fn audit_log() -> Check {
+    let name = "the kernel's audit log";
+    match redoma_jail::violations::AuditLog::open() {
+        Ok(_) => Check::ok(name, "can be heard: what a filter kills is counted"),
+        Err(error) => Check::warning(
+            name,
+            error.to_string(),
+            "not needed: only metrics of what the kernel alone sees are missing (docs/metrics.md)",
+        ),
+    }
+}
+
 fn runtime(config: &Config, data_dir: &Path) -> Vec<Check> {
     let runtime = match config.profile(None).map(|profile| Runtime::find(&profile.runtime, data_dir)) {
         Ok(Ok(runtime)) => runtime,
@@ -263,7 +276,7 @@ fn whole_sandbox(host: &Host, config: &Config, waived: &[Layer], data_dir: &Path
             arguments: Vec::new(),
             stdin: Stdin::Empty,
             inputs: Vec::new(),
-            profile: Profile { limits: profile.limits.with(&limits)?, ..profile },
+            terms: Terms { limits: profile.limits.with(&limits)?, ..Terms::from(&profile) },
             out: None,
             list_files: false,
             live: false,

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use redoma_engine::{Concurrency, InsideFiles, Native, NativeConfig, Supply};
+use redoma_engine::{Concurrency, InsideFiles, Native, NativeConfig, PressureLimits, Supply};
 use redoma_model::{ByteSize, Profile};
 use redoma_store::{Quota, Store};
 use redoma_zygote::inside;
@@ -31,6 +31,7 @@ pub fn native(
             prewarm: inside::PREWARM,
         },
         supply,
+        pressure: PressureLimits::default(),
         languages: languages.iter().map(|id| (*id).to_owned()).collect(),
     })?;
     Ok(native)

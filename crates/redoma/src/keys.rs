@@ -1,10 +1,12 @@
 //! `redoma keys`: who may use the server. Works beside a running one.
 
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use redoma_model::{Owner, Role};
+use redoma_model::{AuditEvent, AuditedKey, Owner, Role, Who};
+use redoma_store::audit::{Audit, AuditError, FOLDER};
 use redoma_store::{KeyRecord, NewKey};
 use serde_json::json;
 
@@ -24,7 +26,11 @@ pub fn keys(global: &Global, command: KeysCommand) -> anyhow::Result<ExitCode> {
     match command {
         KeysCommand::Create(arguments) => {
             let json = arguments.json;
+            if let Some(name) = &arguments.profile {
+                config.profile(Some(name))?;
+            }
             let (record, secret) = store.add_key(new_key(arguments)?)?;
+            note(&config, &data_dir, AuditEvent::KeyCreated, &record);
             if json {
                 let mut shown = shown(&record);
                 shown["secret"] = secret.reveal().into();
@@ -39,15 +45,20 @@ pub fn keys(global: &Global, command: KeysCommand) -> anyhow::Result<ExitCode> {
             writeln!(out, "{}", json!(all))?;
         }
         KeysCommand::List { json: false } => {
-            writeln!(out, "{:<22} {:<7} {:<16} {:<20} {:<8} LABEL", "ID", "ROLE", "CLIENT", "USER", "STATE")?;
+            writeln!(
+                out,
+                "{:<22} {:<7} {:<16} {:<20} {:<8} {:<10} LABEL",
+                "ID", "ROLE", "CLIENT", "USER", "STATE", "PROFILE"
+            )?;
             for key in store.keys()? {
                 let state = if key.revoked_at.is_some() { "revoked" } else { "valid" };
                 let user = key.owner.user.as_deref().unwrap_or("-");
                 let label = key.label.as_deref().unwrap_or("-");
+                let profile = key.profile.as_deref().unwrap_or("-");
                 let role = role(key.role);
                 writeln!(
                     out,
-                    "{:<22} {role:<7} {:<16} {user:<20} {state:<8} {label}",
+                    "{:<22} {role:<7} {:<16} {user:<20} {state:<8} {profile:<10} {label}",
                     key.id, key.owner.client
                 )?;
             }
@@ -57,14 +68,40 @@ pub fn keys(global: &Global, command: KeysCommand) -> anyhow::Result<ExitCode> {
             if !store.revoke_key(&wanted)? {
                 bail!("there is no valid key `{id}`; `redoma keys list` shows them");
             }
+            if let Some(record) = store.keys()?.iter().find(|record| record.id == wanted) {
+                note(&config, &data_dir, AuditEvent::KeyRevoked, record);
+            }
             terminal::done("revoked");
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
+/// Writes it down, unless a server has the audit open: there is one writer only.
+fn note(config: &Config, data_dir: &Path, event: fn(AuditedKey) -> AuditEvent, key: &KeyRecord) {
+    if !config.audit().enabled {
+        return;
+    }
+    let uid = rustix::process::getuid().as_raw();
+    let who = Who {
+        client: Some("command line".to_owned()),
+        user: Some(format!("uid {uid}")),
+        role: Some(Role::Admin),
+        ..Who::default()
+    };
+    let written = Audit::open(&data_dir.join(FOLDER), config.audit().clone())
+        .and_then(|audit| audit.append(&event(key.audited(who))).map(|_| ()));
+    match written {
+        Ok(()) => {}
+        Err(AuditError::Locked { .. }) => {
+            terminal::note("a server is running, and this is not in its audit; POST /api/v1/keys would be");
+        }
+        Err(error) => terminal::warning(&format!("this is not in the audit: {error}")),
+    }
+}
+
 fn new_key(arguments: KeyArguments) -> anyhow::Result<NewKey> {
-    let KeyArguments { client, user, admin, label, .. } = arguments;
+    let KeyArguments { client, user, admin, label, profile, .. } = arguments;
     for name in [&client, &user].into_iter().flatten() {
         if name.is_empty() || name.len() > 256 || name.chars().any(char::is_control) {
             bail!("`{}` can't be a name", name.escape_debug());
@@ -78,7 +115,7 @@ fn new_key(arguments: KeyArguments) -> anyhow::Result<NewKey> {
         (false, Some(client), None) => (Role::Client, client, None),
         (false, None, None) => bail!("say whose key it is: --client NAME, --user USER or --admin"),
     };
-    Ok(NewKey { role, owner: Owner { client, user }, label })
+    Ok(NewKey { role, owner: Owner { client, user }, label, profile })
 }
 
 fn role(role: Role) -> &'static str {
@@ -96,6 +133,7 @@ fn shown(key: &KeyRecord) -> serde_json::Value {
         "client": key.owner.client,
         "user": key.owner.user,
         "label": key.label,
+        "profile": key.profile,
         "created_at": key.created_at,
         "revoked_at": key.revoked_at,
     })

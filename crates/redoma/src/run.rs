@@ -11,10 +11,11 @@ use std::thread::JoinHandle;
 use anyhow::{Context, bail};
 use redoma_engine::{
     Cancel, Concurrency, Engine, FolderOutlet, Host, Input, Language, Languages, Observer, Outlet, Place,
-    RunError, RunRequest, Runtime, Source, Stdin, Stream, Supply,
+    RunError, RunRequest, Runtime, Source, Stdin, Stream, Supply, Terms,
 };
 use redoma_jail::SignalPipe;
 use redoma_model::{ByteSize, Ending, LimitName, Limits, Profile, RunReport};
+use redoma_policy::Policy;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::cli::{Global, RunArguments};
@@ -42,6 +43,13 @@ pub fn run(global: &Global, mut arguments: Box<RunArguments>) -> anyhow::Result<
     // A program that comes from standard input leaves nothing of it for itself.
     let stdin_is_taken = arguments.code.is_none() && arguments.file.as_deref() == Some(OsStr::new("-"));
     let (language, source, arguments_left) = program(&languages, &mut arguments)?;
+    // A person's own programs are not judged, unless by a profile that they name.
+    if arguments.profile.is_some()
+        && let Some(text) = denied(&profile, language, &source, &arguments)?
+    {
+        terminal::error(text.trim_end());
+        return Ok(ExitCode::from(CAN_NOT_EXECUTE));
+    }
     let inputs = arguments.inputs.iter().cloned().map(Input::new).collect::<Result<Vec<_>, _>>()?;
     if let Some(out) = &arguments.out
         && out.exists()
@@ -57,7 +65,7 @@ pub fn run(global: &Global, mut arguments: Box<RunArguments>) -> anyhow::Result<
         source,
         arguments: arguments_left,
         inputs,
-        profile,
+        terms: Terms::from(&profile),
         out: outlet.as_mut().map(|outlet| outlet as &mut dyn Outlet),
         list_files: arguments.json || !arguments.quiet,
         live: !arguments.json,
@@ -66,9 +74,9 @@ pub fn run(global: &Global, mut arguments: Box<RunArguments>) -> anyhow::Result<
     };
     let mut shown = Shown { silent: arguments.json, writer: None };
     let ran = if arguments.warm {
-        warm(&config, &data_dir, request, &mut shown)?
+        warm(&config, &data_dir, &profile, request, &mut shown)?
     } else {
-        let runtime = Runtime::find(&request.profile.runtime, &data_dir)?;
+        let runtime = Runtime::find(&profile.runtime, &data_dir)?;
         let place = Place { host: &host, data_dir: &data_dir, waived: &waived };
         redoma_engine::run(place, &runtime, request, &mut shown)
     };
@@ -89,16 +97,40 @@ pub fn run(global: &Global, mut arguments: Box<RunArguments>) -> anyhow::Result<
     }
 }
 
+/// What shells say of a program that is there and must not be run.
+const CAN_NOT_EXECUTE: u8 = 126;
+
+/// Why the profile does not let this program run, if it does not.
+fn denied(
+    profile: &Profile,
+    language: &Language,
+    source: &Source,
+    arguments: &RunArguments,
+) -> anyhow::Result<Option<String>> {
+    if !profile.languages.contains(&language.id) {
+        let languages = profile.languages.join(", ");
+        return Ok(Some(format!("the profile `{}` runs {languages} only", profile.name)));
+    }
+    let Some(known) = redoma_policy::language_named(&language.id) else { return Ok(None) };
+    let policy = Policy::compile(&profile.policy, profile.libraries.listed())?;
+    let is_own = |module: &str| {
+        arguments.inputs.iter().any(|path| path.file_stem().is_some_and(|stem| stem == module))
+    };
+    let verdict = policy.check_beside(known, &String::from_utf8_lossy(&source.code), is_own);
+    Ok(verdict.is_denied().then(|| verdict.message()))
+}
+
 /// The run through an engine of its own, which makes one sandbox ahead and waits for it.
 fn warm(
     config: &Config,
     data_dir: &Path,
+    profile: &Profile,
     request: RunRequest<'_>,
     observer: &mut dyn Observer,
 ) -> anyhow::Result<Result<RunReport, RunError>> {
     // Just the one that fits: for a single run, libraries are as fast to load when they are needed.
     let supply = Supply { floor: 1, ceiling: 1, ..Supply::default() };
-    let profile = Profile { preload: Vec::new(), ..request.profile.clone() };
+    let profile = Profile { preload: Vec::new(), ..profile.clone() };
     let signals = SignalPipe::block().context("signals")?;
     let native = engine::native(config, data_dir, &profile, supply, &[request.language.id.as_str()])?;
     let engine = Engine::new(Box::new(native), Concurrency::default());

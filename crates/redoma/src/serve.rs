@@ -11,15 +11,18 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use redoma_engine::interpreter::{FileTypes, Interpreter, InterpreterParts, Sweeper};
-use redoma_engine::{Engine, Host, Runtime};
+use redoma_engine::readers::Readers;
+use redoma_engine::{Engine, Host, Level, Runtime, pressure};
 use redoma_model::{ByteSize, Layer, Owner, Role};
-use redoma_server::{App, KernelLimits, Listening, ServerConfig, Versions};
+use redoma_server::{App, KernelLimits, Listening, Reload, ServerConfig, Versions};
 use redoma_store::{KeyRecord, NewKey, Secret, Store};
 use rustix::fs::FlockOperation;
 
 use crate::cli::{Global, LogFormat, ServeArguments};
 use crate::config::{AuthSetting, Config, data_dir};
-use crate::{engine, systemd_scope, terminal};
+use crate::notify::{self, Notifier, Watchdog};
+use crate::reload::Reloader;
+use crate::{audit, engine, systemd_scope, terminal};
 
 const DEFAULT_PORT: u16 = 8000;
 const DEFAULT_KERNELS: usize = 64;
@@ -49,19 +52,14 @@ pub fn serve(global: &Global, arguments: &ServeArguments) -> anyhow::Result<Exit
     std::fs::create_dir_all(&data_dir).with_context(|| format!("can't make {}", data_dir.display()))?;
     let _only_one = lock(&data_dir)?;
     log(arguments.log.or(config.server().log));
+    let notifier = Notifier::from_environment();
+    notify::be_spared();
 
     // While there is a single thread: the backend's janitor is a copy of this process.
     let profile = config.profile(None)?;
     let supply = engine::supply(config.engine())?;
     let concurrency = engine::concurrency(config.engine())?;
-    let profiles = config.profiles()?;
-    if let Some(other) = profiles.values().find(|other| other.runtime != profile.runtime) {
-        bail!(
-            "profile `{}` has the runtime `{}`, and the server has one for all so far: that of the profile `default`",
-            other.name,
-            other.runtime
-        );
-    }
+    let profiles = config.book()?;
     let native = engine::native(&config, &data_dir, &profile, supply, &[])?;
     let versions = Runtime::find(&profile.runtime, &data_dir)?.manifest().map(|manifest| Versions {
         python: Some(manifest.python_version.clone()),
@@ -75,7 +73,7 @@ pub fn serve(global: &Global, arguments: &ServeArguments) -> anyhow::Result<Exit
         tracing::warn!(files = removed, "removed what an interrupted upload or run had left");
     }
     let admin = if no_auth { None } else { admin_key(&store, &data_dir)? };
-    let settings = config.server();
+    let audit = audit::open(config.audit(), &data_dir)?;
     let interpreter = Interpreter::new(InterpreterParts {
         engine: Engine::new(Box::new(native), concurrency),
         store: Arc::clone(&store),
@@ -83,27 +81,20 @@ pub fn serve(global: &Global, arguments: &ServeArguments) -> anyhow::Result<Exit
         file_types: config.uploads().allow.as_deref().map_or_else(FileTypes::default, FileTypes::only),
         most_upload: config.uploads().max_size.unwrap_or(ByteSize::mib(150)).0,
         most_kernels: config.engine().kernels.unwrap_or(DEFAULT_KERNELS),
+        audit: audit.clone(),
+        readers: Some(Readers::new("/proc/self/exe".into())),
         tell: |error| tracing::error!(%error, "results could not be stored"),
     });
-    let default = ServerConfig::default();
-    let app = App::new(
-        interpreter,
-        ServerConfig {
-            is_open: no_auth,
-            librechat_jwt_key: arguments.librechat_jwt_key.clone().or(settings.librechat_jwt_key.clone()),
-            concurrency,
-            most_json: settings
-                .max_request
-                .map_or(default.most_json, |size| usize::try_from(size.0).unwrap_or(default.most_json)),
-            connections: settings.connections.unwrap_or(default.connections).clamp(1, 100_000),
-            grace: settings.shutdown_grace.map_or(default.grace, |grace| grace.0),
-            kernels: KernelLimits {
-                idle: settings.kernel_idle.map_or(default.kernels.idle, |idle| idle.0),
-                ..default.kernels
-            },
-            versions,
-        },
-    )?;
+    let settings = ServerConfig {
+        concurrency,
+        versions,
+        reload: Reload::new({
+            let reloader = Reloader::new(global, &data_dir, config.clone());
+            move |interpreter| reloader.reload(interpreter)
+        }),
+        ..server_config(&config, arguments, &data_dir, no_auth)?
+    };
+    let app = App::new(interpreter, settings)?;
     let every = config.storage().sweep_every.map_or(Duration::from_mins(1), |every| every.0);
     let sweeper = Sweeper::start(store, every, |swept| match swept {
         Ok(swept) if swept.sessions > 0 => {
@@ -122,16 +113,60 @@ pub fn serve(global: &Global, arguments: &ServeArguments) -> anyhow::Result<Exit
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         // Each program that runs or waits for a tool has one.
-        .max_blocking_threads(concurrency.running + 512)
+        .max_blocking_threads(concurrency.running + 1024)
         .build()?;
-    let result = runtime.block_on(listen(Arc::clone(&app), address, admin, no_auth));
-    drop((sweeper, caretaker));
+    let watchdog = watchdog(&app, &runtime, notifier.clone())?;
+    let result = runtime.block_on(listen(Arc::clone(&app), address, admin, no_auth, notifier));
+    drop((sweeper, caretaker, watchdog));
     app.interpreter().end_kernels();
     runtime.shutdown_timeout(Duration::from_secs(5));
     // The engine ends its sandboxes here.
     drop(app);
+    if let Some(audit) = audit {
+        audit::close(&audit)?;
+    }
     tracing::info!("stopped");
     result
+}
+
+/// What the configuration and the command line say about the server.
+fn server_config(
+    config: &Config,
+    arguments: &ServeArguments,
+    data_dir: &Path,
+    no_auth: bool,
+) -> anyhow::Result<ServerConfig> {
+    let (settings, default) = (config.server(), ServerConfig::default());
+    let most_json = settings.max_request.and_then(|size| usize::try_from(size.0).ok());
+    Ok(ServerConfig {
+        is_open: no_auth,
+        librechat_jwt_key: arguments.librechat_jwt_key.clone().or(settings.librechat_jwt_key.clone()),
+        rates_file: Some(data_dir.join("rates.json")),
+        most_json: most_json.unwrap_or(default.most_json),
+        connections: settings.connections.unwrap_or(default.connections).clamp(1, 100_000),
+        grace: settings.shutdown_grace.map_or(default.grace, |grace| grace.0),
+        kernels: KernelLimits {
+            idle: settings.kernel_idle.map_or(default.kernels.idle, |idle| idle.0),
+            ..default.kernels
+        },
+        metrics: settings.metrics_access()?,
+        trusted_proxies: settings.trusted_proxies()?,
+        ..default
+    })
+}
+
+/// Tells systemd that the server is alive, if it wants to know.
+fn watchdog(
+    app: &Arc<App>,
+    runtime: &tokio::runtime::Runtime,
+    notifier: Notifier,
+) -> anyhow::Result<Option<Watchdog>> {
+    let (interpreter, handle) = (Arc::clone(app.interpreter()), runtime.handle().clone());
+    let check = move |within| {
+        notify::runs_tasks(&handle, within)?;
+        interpreter.stuck().map_or(Ok(()), Err)
+    };
+    Ok(Watchdog::start(notifier, Box::new(check))?)
 }
 
 async fn listen(
@@ -139,11 +174,12 @@ async fn listen(
     address: SocketAddr,
     admin: Option<AdminKey>,
     no_auth: bool,
+    notifier: Notifier,
 ) -> anyhow::Result<ExitCode> {
     use tokio::signal::unix::{SignalKind, signal};
     let listening = Listening::on(address, &app).await?;
     let address = listening.address();
-    let preparing = Arc::clone(&app);
+    let (preparing, told) = (Arc::clone(&app), notifier.clone());
     tokio::spawn(async move {
         loop {
             let app = Arc::clone(&preparing);
@@ -157,14 +193,37 @@ async fn listen(
             tokio::time::sleep(Duration::from_secs(2)).await;
         }
         preparing.set_ready();
+        told.status("ready: sandboxes wait for programs");
         tracing::info!("ready: sandboxes wait for programs");
     });
+    if let Some(audit) = app.interpreter().audit().cloned() {
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(audit::LOG_HEAD).await;
+                audit::log_head(&audit);
+            }
+        });
+    }
+    tokio::spawn(tell_pressure(Arc::clone(&app), notifier.clone()));
     // Before anybody is told that there is something to end.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let (reloading, told) = (Arc::clone(&app), notifier.clone());
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            let app = Arc::clone(&reloading);
+            told.reloading();
+            // What came of it is in the log.
+            let _ = tokio::task::spawn_blocking(move || app.reload(None)).await;
+            told.ready(&format!("serving on {address}"));
+        }
+    });
     welcome(address, admin, no_auth);
+    notifier.ready(&format!("serving on {address}; sandboxes are being made"));
     let stop = async move {
         tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+        notifier.stopping();
         // Whoever asks twice does not want to wait.
         tokio::spawn(async move {
             tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
@@ -173,6 +232,37 @@ async fn listen(
     };
     listening.serve(app, stop).await;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says in the log how hard it is for the host, when that changes.
+async fn tell_pressure(app: Arc<App>, notifier: Notifier) {
+    let Some(pressure) = app.interpreter().pressure().map(Arc::clone) else { return };
+    drop(app);
+    if !pressure.tells_stalls() {
+        tracing::info!(
+            "this kernel does not tell of stalls (no /proc/pressure); memory and processes are looked at"
+        );
+    }
+    let mut known = Level::Normal;
+    loop {
+        tokio::time::sleep(pressure::EVERY).await;
+        let level = pressure.level();
+        if level == known {
+            continue;
+        }
+        known = level;
+        let seen = pressure.last();
+        let (mib, pids) = (seen.available.map(|bytes| bytes >> 20), seen.pids_percent);
+        let (level, stalled) = (level.name(), seen.memory_some);
+        tracing::warn!(
+            level,
+            available_mib = mib,
+            pids_percent = pids,
+            stalled_percent = stalled,
+            "pressure"
+        );
+        notifier.status(&format!("pressure on the host: {level}"));
+    }
 }
 
 /// For a person at a terminal; where the output goes to a log, one line of it.
@@ -244,7 +334,13 @@ enum AdminKey {
 /// The first key: from the environment, or made on the first start.
 fn admin_key(store: &Store, data_dir: &Path) -> anyhow::Result<Option<AdminKey>> {
     let owner = Owner { client: ADMIN_CLIENT.to_owned(), user: None };
-    let new = |label: &str| NewKey { role: Role::Admin, owner: owner.clone(), label: Some(label.to_owned()) };
+    let (role, profile) = (Role::Admin, None::<String>);
+    let new = |label: &str| NewKey {
+        role,
+        owner: owner.clone(),
+        label: Some(label.to_owned()),
+        profile: profile.clone(),
+    };
     if let Some(chosen) = std::env::var("REDOMA_API_KEY").ok().filter(|key| !key.is_empty()) {
         if chosen.len() < SHORTEST_KEY {
             bail!(

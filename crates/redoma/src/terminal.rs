@@ -16,20 +16,42 @@ fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
+/// Text with names in it that others chose: nothing in it may act on a terminal, or turn a line around.
+pub fn harmless(text: &str) -> String {
+    let is_hostile = |letter: char| {
+        letter.is_control()
+            || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{61c}' | '\u{feff}')
+    };
+    let one = |letter: char| {
+        if is_hostile(letter) { letter.escape_unicode().to_string() } else { letter.to_string() }
+    };
+    text.chars().map(one).collect()
+}
+
+/// The same for what may have several lines.
+fn harmless_lines(text: &str) -> String {
+    text.split('\n').map(harmless).collect::<Vec<_>>().join("\n")
+}
+
 pub fn error(message: &str) {
-    say(&format!("{} {message}", paint("1;31", "redoma: error:")));
+    say(&format!("{} {}", paint("1;31", "redoma: error:"), harmless_lines(message)));
 }
 
 pub fn note(message: &str) {
-    say(&format!("{} {message}", paint("2", "redoma:")));
+    say(&format!("{} {}", paint("2", "redoma:"), harmless_lines(message)));
 }
 
 pub fn done(message: &str) {
-    say(&format!("{} {message}", paint("1;32", "✓")));
+    say(&format!("{} {}", paint("1;32", "✓"), harmless_lines(message)));
 }
 
 pub fn warning(message: &str) {
-    say(&format!("{} {message}", paint("1;33", "!")));
+    say(&format!("{} {}", paint("1;33", "!"), harmless_lines(message)));
+}
+
+/// Whether somebody watches: a line can be rewritten.
+pub fn is_live() -> bool {
+    std::io::stderr().is_terminal()
 }
 
 /// A step of long work: one line that is rewritten as it goes on, or on a plain file only its start and its end.

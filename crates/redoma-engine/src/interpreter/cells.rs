@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use redoma_model::{
-    ByteSize, CellReport, FileId, FileName, Output, Principal, Profile, Session, SessionId, StoredFile,
+    ByteSize, CellReport, FileId, FileName, Output, Principal, Session, SessionId, StoredFile,
 };
 use redoma_store::{Added, NewExecution, Outcome};
 
@@ -18,7 +18,7 @@ use crate::base64;
 use crate::kernel::{Cell, CellEnd, KernelRequest};
 use crate::language::Language;
 use crate::pipes::Stdin;
-use crate::request::{RunError, RunRequest, Source};
+use crate::request::{RunError, RunRequest, Source, Terms};
 use crate::staging::Input;
 use crate::supervise::{Cancel, Observer};
 
@@ -32,7 +32,8 @@ impl Interpreter {
         observer: &mut dyn Observer,
         cancel: &Arc<Cancel>,
     ) -> Result<Execution, InterpreterError> {
-        let Place { session, begins, shown, profile } = place;
+        let Place { session, begins, shown, governed, terms, verdict } = place;
+        let profile = &governed.profile;
         let slot = self.kernels.slot(&session, self.idle(&session));
         let _turn = self.kernels.turn(&slot, cancel)?;
         let _busy = slot.claim(cancel);
@@ -40,16 +41,16 @@ impl Interpreter {
             // A branch of it may run: that must not keep others from running.
             live.kernel.wait_until_free(cancel)?;
         }
-        let _running = self.engine.turn(cancel)?;
+        let _running = self.engine.turn(&session.owner, cancel)?;
         // Looked at now: cells before this one may have changed it.
         let workspace = Workspace::gather(self, principal, shown.as_ref(), &request.files)?;
         let started_at = self.store.now();
-        let compiled = self.compile(language, &request.code, &profile, cancel)?;
+        let compiled = self.compile(language, &request.code, &terms, cancel)?;
         let (spoken, code) =
             compiled.as_deref().map_or((language.id.as_str(), &*request.code), |js| ("js", js));
         let mut slot_live = slot.live();
         let wanted = KernelRequest {
-            profile: &profile,
+            terms: &terms,
             code: &request.code,
             files: workspace.files.iter().map(|(file, _)| file.size).sum(),
             undo: profile.checkpoints.then_some(profile.undo),
@@ -62,7 +63,8 @@ impl Interpreter {
             slot.begin(live);
             let refused = bring_up_to_date(live, &session, &workspace);
             let cell =
-                Cell { language: spoken, code, profile: &profile, out: &mut artifacts, live: request.live };
+                Cell { language: spoken, code, terms: &terms, out: &mut artifacts, live: request.live };
+            let _weighed = self.engine.weigh(&session.owner, live.kernel.weight());
             let ran = live.kernel.run(cell, observer, cancel);
             if !matches!(ran, Err(RunError::KernelLost)) || restarted {
                 break (ran, refused);
@@ -72,7 +74,8 @@ impl Interpreter {
             self.make_sure_of_kernel(&slot, &mut slot_live, &session, &wanted)?;
             restarted = true;
         };
-        let CellEnd { mut report, cell: mut done, not_kept } = match ran {
+        let ran = self.engine.meter().cell(&language.id, ran);
+        let CellEnd { mut report, cell: mut done, not_kept, .. } = match ran {
             Ok(end) => end,
             // It had not begun.
             Err(RunError::Cancelled) => return Err(RunError::Cancelled.into()),
@@ -84,15 +87,12 @@ impl Interpreter {
         refused.extend(not_kept.map(|error| self.not_stored(&error)));
         let Some(live) = slot_live.as_mut() else { return Err(RunError::KernelLost.into()) };
         done.restarted = restarted;
-        let mut pictures = Vec::new();
-        if request.pictures
-            && let Err(error) = store_pictures(&mut artifacts, &done, &stored, &mut pictures)
-        {
-            (self.tell)(&error);
-        }
+        let pictures =
+            if request.pictures { self.keep_pictures(&mut artifacts, &done, &stored) } else { Vec::new() };
         let Artifacts { files, refused: no_room, .. } = artifacts;
         refused.extend(no_room.into_iter().map(|(name, reason)| Refusal { name, reason }));
         report.language.clone_from(&language.id);
+        report.verdict = verdict;
         let by_name: HashMap<_, _> = stored.iter().map(|file| (file.name.as_str(), file)).collect();
         report.deleted_files.retain(|name| by_name.get(name.as_str()).is_none_or(|file| !file.read_only));
         let (gone, mut changes) = note_deleted(live, &report.deleted_files);
@@ -136,17 +136,31 @@ impl Interpreter {
         Ok(execution)
     }
 
+    /// Stores what a cell has drawn; under which names.
+    fn keep_pictures(
+        &self,
+        artifacts: &mut Artifacts<'_>,
+        cell: &CellReport,
+        files: &[StoredFile],
+    ) -> Vec<String> {
+        let mut names = Vec::new();
+        if let Err(error) = store_pictures(artifacts, cell, files, &mut names) {
+            (self.tell)(&error);
+        }
+        names
+    }
+
     /// What a cell becomes that is in no language of a kernel's own: in a sandbox of its own, since that is a parser for hostile code.
     fn compile(
         &self,
         language: &Language,
         code: &[u8],
-        profile: &Profile,
+        terms: &Terms,
         cancel: &Cancel,
     ) -> Result<Option<Vec<u8>>, InterpreterError> {
         let Some(compiler) = language.compiler() else { return Ok(None) };
-        let mut profile = profile.clone();
-        profile.limits.output = ByteSize::mib(32);
+        let mut terms = terms.clone();
+        terms.limits.output = ByteSize::mib(32);
         let report = self.engine.execute_within(
             RunRequest {
                 language: &compiler,
@@ -154,7 +168,7 @@ impl Interpreter {
                 arguments: Vec::new(),
                 stdin: Stdin::Empty,
                 inputs: Vec::new(),
-                profile,
+                terms,
                 out: None,
                 list_files: false,
                 live: false,
@@ -184,20 +198,29 @@ impl Interpreter {
         if live.as_mut().is_some_and(|live| !live.kernel.is_alive() && live.kernel.undoable() == 0) {
             slot.end(live);
         }
+        // Under another profile it would have other limits, and other libraries could be imported.
+        if live.as_ref().is_some_and(|live| !live.is_under(wanted.terms)) {
+            slot.end(live);
+        }
         if live.is_some() {
             return Ok(false);
         }
         self.kernels.make_room(&session.owner)?;
         let restarted = self.had_cells(&session.id)?;
         let kernel = self.engine.start_kernel(wanted)?;
-        *live = Some(Live { kernel, files: HashMap::new(), changes: Vec::new() });
+        let terms = wanted.terms.clone();
+        *live = Some(Live { kernel, terms, files: HashMap::new(), changes: Vec::new() });
         Ok(restarted)
     }
 
     /// Whether cells of this session have had variables before.
     fn had_cells(&self, session: &SessionId) -> Result<bool, InterpreterError> {
         let last = self.store.executions(session, 20)?;
-        Ok(last.iter().any(|record| record.result.contains("\"cell\":{")))
+        let had_variables = |result: &str| {
+            // One that was denied has had none.
+            result.contains("\"cell\":{") && !result.contains("\"ending\":\"denied\"")
+        };
+        Ok(last.iter().any(|record| had_variables(&record.result)))
     }
 }
 
@@ -256,6 +279,11 @@ fn note_changes(live: &mut Live, added: &Added, pictures: &[String], changes: &m
 }
 
 impl Live {
+    /// Whether a process that was started for the one may run cells under the other.
+    fn is_under(&self, terms: &Terms) -> bool {
+        self.terms.profile == terms.profile && self.terms.libraries == terms.libraries
+    }
+
     /// A cell has ended: with these changes, if its effects are in the variables.
     fn note_cell(&mut self, changes: Option<Vec<Change>>, undo: usize) {
         let cells = self.kernel.cells();

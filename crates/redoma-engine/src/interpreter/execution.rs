@@ -5,19 +5,19 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redoma_model::{
-    CellReport, ExecutionId, FileId, FileName, Principal, Profile, Resource, RunReport, Session, SessionId,
-    Span, StoredFile,
+    CellReport, Decision, ExecutionId, FileId, FileName, Principal, Resource, RunReport, Session, SessionId,
+    Span, StoredFile, Verdict,
 };
 use redoma_store::{Added, NewExecution, Outcome, new_session_id};
 use serde::{Deserialize, Serialize};
 
 use super::artifacts::Artifacts;
 use super::workspace::Workspace;
-use super::{Interpreter, InterpreterError};
+use super::{GovernedProfile, Interpreter, InterpreterError};
 use crate::harvest::HarvestError;
 use crate::language::Language;
 use crate::pipes::Stdin;
-use crate::request::{RunError, RunRequest, Source};
+use crate::request::{RunError, RunRequest, Source, Terms};
 use crate::staging::Input;
 use crate::supervise::{Cancel, Observer};
 use crate::tools::Tools;
@@ -146,7 +146,7 @@ impl Interpreter {
         let (session, begins) = match &request.target {
             Target::Session(id) => (self.session(principal, id, None)?, false),
             Target::New { id, .. } => {
-                let draft = self.draft_session(&principal.owner, None)?;
+                let draft = self.draft_session(principal, None)?;
                 (Session { id: id.clone(), ..draft }, true)
             }
         };
@@ -155,17 +155,42 @@ impl Interpreter {
             Target::New { like, .. } => like.as_ref(),
         };
         let _registered = self.register(&request.id, &session, cancel);
-        let mut profile = self.profile(&session.profile).clone();
+        let book = self.profiles();
+        let governed = book.of_run(principal, &session)?;
+        let mut terms = governed.terms.clone();
         if let Some(timeout) = request.timeout {
-            profile.limits.wall = Span(profile.limits.wall.0.min(timeout.max(Duration::from_millis(10))));
+            terms.limits.wall = Span(terms.limits.wall.0.min(timeout.max(Duration::from_millis(10))));
         }
-        if request.variables == Variables::Kept {
-            let place = Place { session, begins, shown: shown.cloned(), profile };
-            return self.execute_cell(principal, language, place, request, observer, cancel);
-        }
-        let workspace = Workspace::gather(self, principal, shown, &request.files)?;
+        let verdict = self.judge(governed, language, &principal.owner, &request, shown, cancel)?;
+        let is_denied = verdict.as_ref().is_some_and(|verdict| verdict.decision == Decision::Deny);
+        let place =
+            Place { session, begins, shown: shown.cloned(), governed: Arc::clone(governed), terms, verdict };
+        let record = self.record_start(principal, &place, language, &request)?;
+        let result = if is_denied {
+            self.answer_denied(place, language, request)
+        } else if request.variables == Variables::Kept {
+            self.execute_cell(principal, language, place, request, observer, cancel)
+        } else {
+            self.execute_fresh(principal, language, place, request, observer, cancel)
+        };
+        record.end(&result);
+        result
+    }
+
+    /// A run whose variables go with it.
+    fn execute_fresh(
+        &self,
+        principal: &Principal,
+        language: &Language,
+        place: Place,
+        request: ExecutionRequest,
+        observer: &mut dyn Observer,
+        cancel: &Arc<Cancel>,
+    ) -> Result<Execution, InterpreterError> {
+        let Place { session, begins, shown, governed, terms, verdict } = place;
+        let workspace = Workspace::gather(self, principal, shown.as_ref(), &request.files)?;
         let started_at = self.store.now();
-        let last_value = profile.last_value && request.tools.is_none();
+        let last_value = governed.profile.last_value && request.tools.is_none();
         let inputs = workspace
             .files
             .iter()
@@ -178,7 +203,7 @@ impl Interpreter {
             arguments: request.arguments,
             stdin: Stdin::Empty,
             inputs: inputs.collect(),
-            profile,
+            terms,
             out: Some(&mut artifacts),
             list_files: true,
             live: request.live,
@@ -186,7 +211,7 @@ impl Interpreter {
             tools: request.tools,
         };
         let mut refused = Vec::new();
-        let mut report = match self.engine.execute(run, observer, cancel) {
+        let mut report = match self.engine.execute_for(&session.owner, run, observer, cancel) {
             Ok(report) => report,
             Err(RunError::Harvest { report, error }) => {
                 refused.push(self.not_stored(&error));
@@ -199,6 +224,7 @@ impl Interpreter {
         {
             report.stdout.text = format!("{value}\n");
         }
+        report.verdict = verdict;
         let Artifacts { files, refused: no_room, .. } = artifacts;
         refused.extend(no_room.into_iter().map(|(name, reason)| Refusal { name, reason }));
 
@@ -290,7 +316,7 @@ impl Interpreter {
     }
 }
 
-/// Where a cell runs.
+/// Where a program runs, and what it is held to.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) session: Session,
@@ -298,7 +324,10 @@ pub(super) struct Place {
     pub(super) begins: bool,
     /// Whose files it sees.
     pub(super) shown: Option<SessionId>,
-    pub(super) profile: Profile,
+    pub(super) governed: Arc<GovernedProfile>,
+    pub(super) terms: Terms,
+    /// What was found in it.
+    pub(super) verdict: Option<Verdict>,
 }
 
 impl Execution {

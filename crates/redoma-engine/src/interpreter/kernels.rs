@@ -9,12 +9,11 @@ use std::time::{Duration, Instant};
 
 use redoma_model::{FileId, KernelState, KernelStatus, Owner, Principal, Session, SessionId};
 
-use super::{Interpreter, InterpreterError};
+use super::{Interpreter, InterpreterError, KernelCounts};
 use crate::kernel::{Kernel, KernelHandle};
-use crate::native::memory_is_tight;
-use crate::request::RunError;
+use crate::request::{RunError, Terms};
 use crate::supervise::Cancel;
-use crate::turns::{Concurrency, Turn, Turns};
+use crate::turns::{Concurrency, Sharing, Turn, Turns};
 
 /// Cells that wait in one session; more are turned away.
 const MOST_WAITING: usize = 32;
@@ -50,7 +49,7 @@ fn prepare(ended: &Mutex<Receiver<Arc<Slot>>>) {
         for _ in 0..TRIES {
             std::thread::sleep(BREATH);
             // Until the cell's own turn is over. If another has begun, that has done it already.
-            if let Some(_turn) = slot.turns.try_take() {
+            if let Some(_turn) = slot.turns.try_take(&slot.owner) {
                 if let Some(live) = slot.live().as_mut() {
                     live.kernel.prepare();
                 }
@@ -112,6 +111,8 @@ pub(super) struct Idle {
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) kernel: Box<dyn Kernel>,
+    /// What its process was started under.
+    pub(super) terms: Terms,
     /// The stored file that each name in the workspace is, and whether that is the session's own.
     pub(super) files: HashMap<String, (FileId, bool)>,
     /// What each cell did to files, oldest first: the number of cells that it made, and its changes.
@@ -132,7 +133,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Slot {
     fn new(owner: Owner, idle: Idle) -> Self {
-        let turns = Turns::new(Concurrency { running: 1, waiting: MOST_WAITING, patience: PATIENCE });
+        let turns = Turns::new(Concurrency {
+            running: 1,
+            waiting: MOST_WAITING,
+            patience: PATIENCE,
+            sharing: Sharing::FirstCome,
+        });
         Self {
             owner,
             turns,
@@ -176,7 +182,7 @@ impl Slot {
             if lock(&self.cancel).is_some() || Instant::now() > deadline {
                 return None;
             }
-            if let Some(turn) = self.turns.try_take() {
+            if let Some(turn) = self.turns.try_take(&self.owner) {
                 return Some(turn);
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -241,11 +247,11 @@ impl Kernels {
 
     /// A turn in a session, after those who came before.
     pub(super) fn turn<'a>(&self, slot: &'a Slot, cancel: &Cancel) -> Result<Turn<'a>, RunError> {
-        if let Some(turn) = slot.turns.try_take() {
+        if let Some(turn) = slot.turns.try_take(&slot.owner) {
             return Ok(turn);
         }
         let _waiting = self.wait(&slot.owner)?;
-        slot.turns.wait(cancel)
+        slot.turns.wait(&slot.owner, cancel)
     }
 
     fn wait(&self, owner: &Owner) -> Result<Waiting<'_>, RunError> {
@@ -273,6 +279,21 @@ impl Kernels {
         lock(&self.slots).values().filter(|slot| slot.is_live()).count()
     }
 
+    /// How many there are in each state.
+    pub(super) fn by_state(&self) -> KernelCounts {
+        let mut counts = KernelCounts { most: self.most, ..KernelCounts::default() };
+        for slot in lock(&self.slots).values().filter(|slot| slot.is_live()) {
+            let is_busy = lock(&slot.cancel).is_some();
+            match slot.rung.load(Ordering::Relaxed) {
+                _ if is_busy => counts.busy += 1,
+                0 => counts.idle += 1,
+                1 => counts.frozen += 1,
+                _ => counts.reclaimed += 1,
+            }
+        }
+        counts
+    }
+
     /// Makes room for one more of this owner's: the kernel that was not used for longest goes, of whoever has the most.
     pub(super) fn make_room(&self, owner: &Owner) -> Result<(), RunError> {
         loop {
@@ -292,7 +313,7 @@ impl Kernels {
                 .filter(|(count, ..)| *count >= own)
                 .collect();
             candidates.sort_by_key(|(count, is_own, idle, _)| (*count, *is_own, *idle));
-            let ended = candidates.iter().rev().any(|(.., slot)| match slot.turns.try_take() {
+            let ended = candidates.iter().rev().any(|(.., slot)| match slot.turns.try_take(&slot.owner) {
                 Some(_turn) => {
                     slot.end(&mut slot.live());
                     true
@@ -306,7 +327,7 @@ impl Kernels {
     }
 
     /// Looks around: kernels that nobody uses stand still, then go.
-    pub(super) fn tend(&self) {
+    pub(super) fn tend(&self, memory_is_scarce: bool) {
         let slots: Vec<_> =
             lock(&self.slots).iter().map(|(id, slot)| (id.clone(), Arc::clone(slot))).collect();
         for (id, slot) in slots {
@@ -319,7 +340,7 @@ impl Kernels {
                 _ => false,
             };
             if is_live && (is_over || is_next) {
-                let Some(_turn) = slot.turns.try_take() else { continue };
+                let Some(_turn) = slot.turns.try_take(&slot.owner) else { continue };
                 let slot_live = &mut *slot.live();
                 // Somebody may have been quicker.
                 if slot.idle_for() < idle {
@@ -347,7 +368,7 @@ impl Kernels {
                 }
             }
         }
-        if memory_is_tight() {
+        if memory_is_scarce {
             self.drop_least_used();
         }
     }
@@ -356,7 +377,7 @@ impl Kernels {
         let mut live: Vec<_> = lock(&self.slots).values().filter(|slot| slot.is_live()).cloned().collect();
         live.sort_by_key(|slot| slot.idle_for());
         for slot in live.iter().rev() {
-            if let Some(_turn) = slot.turns.try_take() {
+            if let Some(_turn) = slot.turns.try_take(&slot.owner) {
                 slot.end(&mut slot.live());
                 return;
             }
@@ -369,7 +390,7 @@ impl Kernels {
             if let Some(cancel) = &*lock(&slot.cancel) {
                 cancel.cancel();
             }
-            if let Some(_turn) = slot.turns.try_take() {
+            if let Some(_turn) = slot.turns.try_take(&slot.owner) {
                 slot.end(&mut slot.live());
             }
         }
@@ -379,7 +400,7 @@ impl Kernels {
     pub(super) fn forget(&self, session: &SessionId) {
         let slot = lock(&self.slots).remove(session);
         if let Some(slot) = slot
-            && let Some(_turn) = slot.turns.try_take()
+            && let Some(_turn) = slot.turns.try_take(&slot.owner)
         {
             slot.end(&mut slot.live());
         }
@@ -439,7 +460,7 @@ impl Interpreter {
 
     /// Looks after kernels that nobody uses. To be called about once in a second.
     pub fn tend_kernels(&self) {
-        self.kernels.tend();
+        self.kernels.tend(self.engine.memory_is_scarce());
     }
 
     /// How many sessions have a kernel.

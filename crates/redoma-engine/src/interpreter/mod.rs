@@ -15,6 +15,10 @@
 //! | `undo.rs` | going back in one, and going on from it in another |
 //! | `kernels.rs` | which sessions have a kernel, and for how long |
 //! | `keys.rs` | who may come in |
+//! | `governance.rs` | what is said about a program before it runs |
+//! | `record.rs` | what happens here, for the audit |
+//! | `profiles.rs` | which profile holds for whom |
+//! | `gauges.rs` | how much of everything there is at the moment |
 //! | `sweeper.rs` | what goes when its time is over |
 
 mod artifacts;
@@ -22,28 +26,40 @@ mod attachments;
 mod cells;
 mod execution;
 mod file_types;
+mod gauges;
+mod governance;
 mod kernels;
 mod keys;
+mod profiles;
+mod record;
 mod sweeper;
 mod undo;
 mod uploads;
 mod workspace;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use redoma_model::{
-    ExecutionId, FileId, Owner, Principal, Profile, Resource, Retention, Session, SessionId, StoredFile,
+    AuditEvent, AuditedFile, AuditedSession, ExecutionId, FileId, Principal, Resource, Retention, Session,
+    SessionId, StoredFile,
 };
-use redoma_store::{NewSession, SessionChange, SessionQuery, Store};
+use redoma_store::audit::AuditError;
+use redoma_store::{Audit, NewSession, SessionChange, SessionQuery, Store};
 
 use crate::engine::Engine;
 use crate::language::Languages;
+use crate::meter::AuditReading;
+use crate::pressure::Pressure;
+use crate::readers::Readers;
 use crate::request::RunError;
 
 pub use execution::{Execution, ExecutionRequest, FileReference, Refusal, Target, Variables};
 pub use file_types::{BadFileType, FileTypes};
+pub use gauges::{Gauges, KernelCounts};
+pub use profiles::{BadProfiles, Because, GovernedProfile, ProfileBook};
+pub use redoma_store::audit;
 pub use redoma_store::{Added, KeyRecord, NewKey, Secret, StoreError, new_execution_id};
 pub use sweeper::Sweeper;
 pub use undo::Undone;
@@ -57,10 +73,16 @@ pub enum InterpreterError {
     NotFound(&'static str),
     #[error("{0}")]
     BadRequest(String),
+    /// Theirs to know, and not to do.
+    #[error("{0}")]
+    Forbidden(String),
     #[error("the session is in use; cancel what runs in it, or wait")]
     InUse,
     #[error(transparent)]
     Run(#[from] RunError),
+    /// Nothing happens that can't be written down.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -70,13 +92,15 @@ pub enum InterpreterError {
 pub struct InterpreterParts {
     pub engine: Engine,
     pub store: Arc<Store>,
-    /// By name; there is one called `default`.
-    pub profiles: BTreeMap<String, Profile>,
+    pub profiles: ProfileBook,
     pub file_types: FileTypes,
     /// The most bytes of an uploaded file.
     pub most_upload: u64,
     /// So many sessions have live variables at the same time.
     pub most_kernels: usize,
+    pub audit: Option<Arc<Audit>>,
+    /// Who reads programs before they run; nobody, for a caller that trusts its parsers with them.
+    pub readers: Option<Readers>,
     /// Who hears of what is wrong here and not for clients to know.
     pub tell: fn(&dyn std::fmt::Display),
 }
@@ -88,38 +112,50 @@ pub struct Interpreter {
     kernels: kernels::Kernels,
     engine: Engine,
     store: Arc<Store>,
-    profiles: BTreeMap<String, Profile>,
-    default_profile: Profile,
+    profiles: RwLock<Arc<ProfileBook>>,
     file_types: FileTypes,
     most_upload: u64,
     languages: Languages,
     running: Mutex<HashMap<ExecutionId, execution::Running>>,
     /// Bytes of uploads that are on their way, by owner.
     incoming: uploads::IncomingBytes,
+    /// Where everything is written down, if anywhere.
+    audit: Option<Arc<Audit>>,
+    readers: Option<Readers>,
     tell: fn(&dyn std::fmt::Display),
 }
 
 impl Interpreter {
     pub fn new(parts: InterpreterParts) -> Self {
-        let InterpreterParts { engine, store, mut profiles, file_types, most_upload, most_kernels, tell } =
-            parts;
-        // What is loaded ahead is the engine's affair; each run would copy the lists.
-        for profile in profiles.values_mut() {
-            profile.preload.clear();
+        let InterpreterParts {
+            engine,
+            store,
+            profiles,
+            file_types,
+            most_upload,
+            most_kernels,
+            audit,
+            readers,
+            tell,
+        } = parts;
+        if let Some(audit) = audit.clone() {
+            let read = move || AuditReading { lag: audit.unsynced_for(), pending: audit.lag() };
+            engine.meter().read_audit_with(read);
         }
-        let default_profile = profiles.get("default").cloned().unwrap_or_default();
+        expect_rules(&engine, &profiles);
         let (languages, running, incoming) = (Languages::built_in(), Mutex::default(), Arc::default());
         Self {
             engine,
             store,
-            profiles,
-            default_profile,
+            profiles: RwLock::new(Arc::new(profiles)),
             file_types,
             most_upload,
             languages,
             running,
             incoming,
             kernels: kernels::Kernels::new(most_kernels),
+            audit,
+            readers,
             tell,
         }
     }
@@ -129,47 +165,67 @@ impl Interpreter {
         self.engine.prepare()
     }
 
+    /// How hard it is for the host, where somebody looks.
+    pub fn pressure(&self) -> Option<&Arc<Pressure>> {
+        self.engine.pressure()
+    }
+
+    /// What can only be put right by starting anew.
+    pub fn stuck(&self) -> Option<String> {
+        self.engine.stuck()
+    }
+
     pub fn languages(&self) -> &Languages {
         &self.languages
     }
 
-    fn profile(&self, name: &str) -> &Profile {
-        self.profiles.get(name).unwrap_or(&self.default_profile)
+    /// The profiles as they are now.
+    pub fn profiles(&self) -> Arc<ProfileBook> {
+        Arc::clone(&self.profiles.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// From now on these hold.
+    pub fn replace_profiles(&self, book: ProfileBook) {
+        expect_rules(&self.engine, &book);
+        *self.profiles.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(book);
     }
 
     pub fn open_session(
         &self,
-        owner: &Owner,
+        principal: &Principal,
         name: Option<String>,
         profile: Option<&str>,
         retention: Option<Retention>,
     ) -> Result<Session, InterpreterError> {
-        let profile = match profile {
-            None => &self.default_profile,
-            Some(name) => self
-                .profiles
-                .get(name)
-                .ok_or_else(|| InterpreterError::BadRequest(format!("there is no profile `{name}`")))?,
-        };
+        let book = self.profiles();
+        let profile = &book.choose(principal, profile)?.profile;
         let new = NewSession {
-            owner: owner.clone(),
+            owner: principal.owner.clone(),
             name,
             profile: profile.name.clone(),
             resource: None,
-            retention: retention.unwrap_or(profile.retention),
+            retention: book.retention(principal, retention.unwrap_or(profile.retention)),
         };
-        Ok(self.store.open_session(new)?)
+        let session = self.store.open_session(new)?;
+        self.note(|| AuditEvent::SessionOpened(audited_session(principal, &session)));
+        Ok(session)
     }
 
     /// A session that begins with what is first committed to it.
-    fn draft_session(&self, owner: &Owner, resource: Option<Resource>) -> Result<Session, StoreError> {
-        self.store.draft_session(NewSession {
-            owner: owner.clone(),
+    fn draft_session(
+        &self,
+        principal: &Principal,
+        resource: Option<Resource>,
+    ) -> Result<Session, InterpreterError> {
+        let book = self.profiles();
+        let profile = &book.of(principal)?.0.profile;
+        Ok(self.store.draft_session(NewSession {
+            owner: principal.owner.clone(),
             name: None,
-            profile: self.default_profile.name.clone(),
+            profile: profile.name.clone(),
             resource,
-            retention: self.default_profile.retention,
-        })
+            retention: profile.retention,
+        })?)
     }
 
     /// The session, if it is theirs.
@@ -212,6 +268,8 @@ impl Interpreter {
         retention: Option<Retention>,
     ) -> Result<Session, InterpreterError> {
         self.session(principal, id, None)?;
+        let book = self.profiles();
+        let retention = retention.map(|wanted| book.retention(principal, wanted));
         let change = SessionChange { name, ttl: retention.map(Retention::millis) };
         self.store.change_session(id, change)?;
         self.session(principal, id, None)
@@ -219,10 +277,11 @@ impl Interpreter {
 
     /// Removes it with all its files.
     pub fn remove_session(&self, principal: &Principal, id: &SessionId) -> Result<(), InterpreterError> {
-        self.session(principal, id, None)?;
+        let session = self.session(principal, id, None)?;
         match self.store.remove_session(id)? {
             Some(_) => {
                 self.kernels.forget(id);
+                self.note(|| AuditEvent::SessionRemoved(audited_session(principal, &session)));
                 Ok(())
             }
             None if self.store.is_in_use(id) => Err(InterpreterError::InUse),
@@ -272,7 +331,8 @@ impl Interpreter {
         id: &FileId,
         claimed: Option<&Resource>,
     ) -> Result<(StoredFile, File), InterpreterError> {
-        self.file(principal, session, id, claimed)?;
+        let file = self.file(principal, session, id, claimed)?;
+        self.record(|| AuditEvent::FileRead(AuditedFile::new(principal.into(), &file)))?;
         self.store.open_file(id)?.ok_or(InterpreterError::NotFound("file"))
     }
 
@@ -284,7 +344,20 @@ impl Interpreter {
         claimed: Option<&Resource>,
     ) -> Result<(), InterpreterError> {
         // What is shared with all who use an agent is not theirs to delete, where it is known who they are.
-        self.file(principal, session, id, claimed.filter(|_| !principal.is_proven))?;
-        self.store.remove_file(id)?.map(|_| ()).ok_or(InterpreterError::NotFound("file"))
+        let file = self.file(principal, session, id, claimed.filter(|_| !principal.is_proven))?;
+        self.store.remove_file(id)?.ok_or(InterpreterError::NotFound("file"))?;
+        self.note(|| AuditEvent::FileDeleted(AuditedFile::new(principal.into(), &file)));
+        Ok(())
     }
+}
+
+/// What is counted by rule begins with nothing for each of them.
+fn expect_rules(engine: &Engine, book: &ProfileBook) {
+    let rules: BTreeSet<String> = book.all().flat_map(|governed| governed.rules()).collect();
+    engine.meter().expect_rules(rules.iter().map(String::as_str).chain(["language"]));
+}
+
+pub(super) fn audited_session(principal: &Principal, session: &Session) -> AuditedSession {
+    let profile = Some(session.profile.clone());
+    AuditedSession { who: principal.into(), session: session.id.clone(), profile, note: None }
 }

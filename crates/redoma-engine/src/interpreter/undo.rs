@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use redoma_model::{FileId, FileName, Principal, Session, SessionId, StoredFile};
+use redoma_model::{AuditEvent, FileId, FileName, Principal, Session, SessionId, StoredFile};
 use redoma_store::{Added, FileDetails, NewSession, Outcome, Written};
 use serde::Serialize;
 
 use super::kernels::{Idle, Live};
-use super::{Interpreter, InterpreterError};
+use super::{Interpreter, InterpreterError, audited_session};
 use crate::request::RunError;
 use crate::staging::Input;
 use crate::supervise::Cancel;
@@ -92,7 +92,7 @@ impl Interpreter {
         let kernel = match slot_live.as_mut() {
             Some(live) => {
                 self.kernels.make_room(&session.owner)?;
-                Some(live.kernel.branch()?)
+                Some((live.kernel.branch()?, live.terms.clone()))
             }
             None => None,
         };
@@ -101,7 +101,7 @@ impl Interpreter {
             name,
             profile: session.profile.clone(),
             resource: session.resource.clone(),
-            retention: self.profile(&session.profile).retention,
+            retention: self.profiles().of_name_or_default(&session.profile).profile.retention,
         })?;
         let current = self.store.current_files(&session.id)?;
         let files = current.iter().map(|(file, _)| self.again(&draft, file)).collect::<Result<_, _>>()?;
@@ -109,15 +109,17 @@ impl Interpreter {
             Outcome { begins: true, files, gone: Vec::new(), all_or_nothing: true, execution: None };
         self.store.commit(&draft, outcome)?;
         let is_live = kernel.is_some();
-        if let Some(kernel) = kernel {
-            let live = Live { kernel, files: HashMap::new(), changes: Vec::new() };
+        self.note(|| AuditEvent::SessionOpened(audited_session(principal, &draft)));
+        if let Some((kernel, terms)) = kernel {
+            let live = Live { kernel, terms, files: HashMap::new(), changes: Vec::new() };
             self.kernels.slot(&draft, self.idle(&draft)).move_in(live);
         }
         Ok((draft, is_live))
     }
 
     pub(super) fn idle(&self, session: &Session) -> Idle {
-        let profile = self.profile(&session.profile);
+        let book = self.profiles();
+        let profile = &book.of_name_or_default(&session.profile).profile;
         Idle { freeze: profile.freeze_after.0, reclaim: profile.reclaim_after.0, drop: profile.drop_after.0 }
     }
 

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use redoma_model::{FileName, Origin, Owner, Principal, Resource, Session, SessionId};
+use redoma_model::{
+    AuditEvent, AuditedFile, FileName, Origin, Owner, Principal, Resource, Session, SessionId, Who,
+};
 use redoma_store::{Added, FileDetails, InUse, Incoming, Outcome, StoreError, Written};
 
 use super::file_types::{BadFileType, HEAD, content_type};
@@ -78,6 +80,7 @@ impl Drop for Share {
 #[derive(Debug)]
 pub struct Upload {
     interpreter: Arc<Interpreter>,
+    who: Who,
     session: Session,
     begins: bool,
     read_only: bool,
@@ -104,12 +107,12 @@ impl Interpreter {
     /// Begins an upload into a new session.
     pub fn upload_to_new(
         self: &Arc<Self>,
-        owner: &Owner,
+        principal: &Principal,
         resource: Option<Resource>,
         read_only: bool,
     ) -> Result<Upload, InterpreterError> {
-        let session = self.draft_session(owner, resource)?;
-        self.upload(session, true, read_only)
+        let session = self.draft_session(principal, resource)?;
+        self.upload(principal, session, true, read_only)
     }
 
     /// Begins an upload into a session of theirs.
@@ -121,11 +124,12 @@ impl Interpreter {
         // Held before it is looked at: from then on it stays.
         let _held = self.store.hold(session);
         let session = self.session(principal, session, None)?;
-        self.upload(session, false, false)
+        self.upload(principal, session, false, false)
     }
 
     fn upload(
         self: &Arc<Self>,
+        principal: &Principal,
         session: Session,
         begins: bool,
         read_only: bool,
@@ -135,6 +139,7 @@ impl Interpreter {
         let share = Share { all: Arc::clone(&self.incoming), owner: session.owner.clone(), bytes: 0 };
         Ok(Upload {
             interpreter: Arc::clone(self),
+            who: principal.into(),
             session,
             begins,
             read_only,
@@ -217,7 +222,14 @@ impl Upload {
             Outcome { begins: self.begins, files: self.files, all_or_nothing, ..Outcome::default() };
         match self.interpreter.store.commit(&self.session, outcome) {
             Err(StoreError::NoRoom { name, reason: why }) => Err(UploadError::Quota { name, why }),
-            other => Ok(other?),
+            other => {
+                let added = other?;
+                for file in &added.files {
+                    self.interpreter
+                        .note(|| AuditEvent::FileUploaded(AuditedFile::new(self.who.clone(), file)));
+                }
+                Ok(added)
+            }
         }
     }
 }

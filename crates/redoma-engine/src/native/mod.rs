@@ -6,11 +6,13 @@
 //! | `nursery.rs` | the process tree in which sandboxes are made |
 //! | `zygotes.rs` | interpreters with libraries loaded: a tree of them, restarted and rotated |
 //! | `pool.rs` | sandboxes that wait |
+//! | `overheard.rs` | what the kernel says of them |
 //! | `kernel/` | sessions whose process goes on from cell to cell |
 //! | `warm.rs` | one run in a sandbox that waited |
 
 mod kernel;
 mod nursery;
+mod overheard;
 mod pool;
 mod warm;
 mod zygotes;
@@ -25,20 +27,22 @@ use redoma_jail::janitor::{Janitor, Leftovers, Made, OwnerTag};
 use redoma_jail::nursery::{Assignment, Hurry};
 use redoma_model::{Layer, Limits, Profile};
 
-use crate::backend::{Assigned, Backend, Status};
+use crate::backend::{Assigned, Backend, Restarts, Status};
 use crate::host::Host;
 use crate::identity::Identities;
 use crate::imports::{imported_modules, read_imported};
 use crate::kernel::{Kernel, KernelRequest};
 use crate::language::{Languages, Warm};
+use crate::meter::Counter;
+use crate::pressure::{self, Level, Pressure, PressureLimits};
 use crate::request::{RunError, RunRequest};
 use crate::runtime::Runtime;
 use crate::staging::RunFolder;
 use crate::tools::Tools;
-pub(crate) use pool::memory_is_tight;
 
 use kernel::NativeKernel;
 use nursery::{Nursery, STAGED};
+use overheard::Overheard;
 use pool::{Kind, Pool, Ready, Seal};
 use warm::WarmRun;
 use zygotes::Zygotes;
@@ -83,6 +87,8 @@ pub struct NativeConfig {
     pub profile: Profile,
     pub inside: InsideFiles,
     pub supply: Supply,
+    /// From where on the host is short of something.
+    pub pressure: PressureLimits,
     /// Only these languages, if any are named: for whoever knows what comes.
     pub languages: Vec<String>,
 }
@@ -96,13 +102,19 @@ pub(crate) struct Shared {
     languages: Languages,
     pools: Vec<Pool>,
     zygotes: Zygotes,
+    pressure: Arc<Pressure>,
     nursery: Mutex<Option<Arc<Nursery>>>,
     /// Why there is no nursery, for those who wait for one.
     trouble: Mutex<Option<String>>,
     /// Why the last sandbox that was to be made ahead was not.
     last_failure: Mutex<Option<String>>,
     running: AtomicUsize,
+    /// Nurseries that had to be made anew.
+    nursery_restarts: Counter,
+    overheard: Overheard,
     stopping: AtomicBool,
+    /// When each thread that keeps the supply up was last seen to move.
+    beats: Beats,
     /// Wakes the threads that keep the supply up.
     wake: Condvar,
     wake_lock: Mutex<()>,
@@ -170,6 +182,7 @@ impl Native {
             .into_iter()
             .flat_map(|seal| kinds.iter().map(move |kind| Pool::new(kind.clone(), seal, config.supply)))
             .collect();
+        let pressure = Arc::new(Pressure::new(config.pressure));
         let shared = Arc::new(Shared {
             config,
             host,
@@ -177,10 +190,14 @@ impl Native {
             languages,
             pools,
             zygotes,
+            pressure,
+            beats: Beats::new(),
             nursery: Mutex::default(),
             trouble: Mutex::default(),
             last_failure: Mutex::default(),
             running: AtomicUsize::new(0),
+            nursery_restarts: Counter::default(),
+            overheard: Overheard::default(),
             stopping: AtomicBool::new(false),
             wake: Condvar::new(),
             wake_lock: Mutex::default(),
@@ -196,6 +213,8 @@ impl Native {
         // The nursery dies with the thread that made it: this one lives as long as the backend.
         let warden = Arc::clone(&shared);
         spawn("warden", Box::new(move || warden.keep_nursery()))?;
+        let watcher = Arc::clone(&shared);
+        spawn("pressure", Box::new(move || watcher.watch_pressure()))?;
         for _ in 0..FILLERS {
             let filler = Arc::clone(&shared);
             spawn("filler", Box::new(move || filler.keep_pools_filled()))?;
@@ -214,6 +233,7 @@ impl Native {
                 }),
             )?;
         }
+        Overheard::begin(&shared);
         Ok(Self {
             shared,
             threads,
@@ -308,11 +328,22 @@ impl Backend for Native {
 
     fn status(&self) -> Status {
         let nursery = self.shared.current_nursery();
+        let (died, worn) = self.shared.zygotes.replaced();
         Status {
+            restarts: Restarts { died, worn, nursery: self.shared.nursery_restarts.get() },
+            kernel_words: self.shared.overheard.read(),
             pools: self.shared.pools.iter().map(Pool::status).collect(),
             left_out: self.shared.zygotes.left_out(),
             pids: nursery.iter().flat_map(|nursery| nursery.pids()).collect(),
         }
+    }
+
+    fn pressure(&self) -> Option<&Arc<Pressure>> {
+        Some(&self.shared.pressure)
+    }
+
+    fn stuck(&self) -> Option<String> {
+        self.shared.beats.stuck()
     }
 }
 
@@ -332,7 +363,54 @@ impl Drop for Native {
     }
 }
 
+/// When threads were last seen to move. One that does not for longer than anything takes that it does hangs.
+#[derive(Debug)]
+struct Beats {
+    warden: Beat,
+    /// Any of them.
+    fillers: Beat,
+    pressure: Beat,
+}
+
+#[derive(Debug)]
+struct Beat(Mutex<Instant>);
+
+impl Beat {
+    fn beat(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    fn age(&self) -> Duration {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+}
+
+/// The longest that a thread may take: for all zygotes of a new nursery, one after the other.
+const STUCK: Duration = Duration::from_mins(10);
+
+impl Beats {
+    fn new() -> Self {
+        let now = || Beat(Mutex::new(Instant::now()));
+        Self { warden: now(), fillers: now(), pressure: now() }
+    }
+
+    fn stuck(&self) -> Option<String> {
+        let all = [("warden", &self.warden), ("fillers", &self.fillers), ("pressure", &self.pressure)];
+        let (name, beat) = all.into_iter().find(|(_, beat)| beat.age() > STUCK)?;
+        Some(format!("the engine's thread `{name}` has not moved for {} s", beat.age().as_secs()))
+    }
+}
+
 impl Shared {
+    /// The life of the thread that looks how the host is.
+    fn watch_pressure(&self) {
+        while !self.stopping.load(Ordering::Relaxed) {
+            self.beats.pressure.beat();
+            self.pressure.look();
+            self.rest(pressure::EVERY);
+        }
+    }
+
     fn wake(&self) {
         drop(self.wake_lock.lock().unwrap_or_else(PoisonError::into_inner));
         self.wake.notify_all();
@@ -363,10 +441,14 @@ impl Shared {
     fn keep_nursery(&self) {
         let mut failures = 0u32;
         while !self.stopping.load(Ordering::Relaxed) {
+            self.beats.warden.beat();
             let current = self.current_nursery();
             let is_sound = current.as_ref().is_some_and(|nursery| nursery.is_sound());
             if !is_sound {
                 // Those that run in the old one go on; it ends with the last of them.
+                if current.is_some() {
+                    self.nursery_restarts.add_one();
+                }
                 self.zygotes.clear();
                 for pool in &self.pools {
                     pool.clear();
@@ -385,9 +467,9 @@ impl Shared {
             if let Some(nursery) = self.current_nursery() {
                 nursery.ignore_output();
             }
-            let is_tight = memory_is_tight();
+            let level = self.pressure.level();
             for pool in &self.pools {
-                pool.adjust(is_tight);
+                pool.adjust(level);
             }
             self.wake();
             self.rest(ROUND * 2u32.pow(failures.min(6)));
@@ -397,9 +479,11 @@ impl Shared {
     /// A filler's life: whenever a pool wants more than it has, and nothing more urgent is going on, make one.
     fn keep_pools_filled(&self) {
         while !self.stopping.load(Ordering::Relaxed) {
+            self.beats.fillers.beat();
             let is_quiet = self.running.load(Ordering::Relaxed) == 0;
             let needy =
                 self.pools.iter().filter(|pool| pool.wants_more(is_quiet)).max_by_key(|pool| pool.need());
+            let needy = needy.filter(|_| self.pressure.level() < Level::Critical);
             let made = needy.and_then(|pool| {
                 let _making = pool.note_making();
                 match self.make(pool, Hurry::No) {
@@ -460,7 +544,7 @@ impl Shared {
             kinds.push(if request.language.stage.is_some() { Kind::Staged } else { Kind::Exec });
         }
         let is_usual = request.inputs.is_empty()
-            && of_sandbox(&request.profile.limits) == of_sandbox(&self.config.profile.limits)
+            && of_sandbox(&request.terms.limits) == of_sandbox(&self.config.profile.limits)
             && request.source.code.len() * 2 + escaped_length(&request.arguments) + tools_length(request)
                 < Assignment::MOST_PAYLOAD / 2;
         let seal = if is_usual { Seal::Ahead } else { Seal::OnAssignment };

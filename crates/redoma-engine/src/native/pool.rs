@@ -1,7 +1,8 @@
 //! Sandboxes that wait: each behind all its walls, in a cgroup and with a uid of its own, and for one use only.
 //!
 //! How many wait follows demand: a request that found none doubles the number wanted, up to the ceiling; those that nobody
-//! has needed for a while are let go, down to the floor, and all but a few when the host runs out of memory.
+//! has needed for a while are let go, down to the floor. When memory is tight one of each is kept, and none when it runs out:
+//! sandboxes that wait give way before programs that run.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -17,6 +18,7 @@ use super::nursery::Nursery;
 use crate::backend::PoolStatus;
 use crate::identity::Identity;
 use crate::pipes::Pipes;
+use crate::pressure::Level;
 
 /// What waits in a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,8 +77,6 @@ struct Idle {
 
 /// How often a pool that has too many lets some go.
 const LOOK: Duration = Duration::from_secs(10);
-/// Less than this of the host's memory being free, pools keep one each.
-const LEAST_FREE_PERCENT: u64 = 8;
 
 impl Pool {
     pub(crate) fn new(kind: Kind, seal: Seal, supply: Supply) -> Self {
@@ -180,14 +180,19 @@ impl Pool {
         Making(self)
     }
 
-    /// Lets go of what nobody needs.
-    pub(crate) fn adjust(&self, is_tight: bool) {
+    /// Lets go of what nobody needs, or of what others need more.
+    pub(crate) fn adjust(&self, level: Level) {
+        let most = match level {
+            Level::Normal => usize::MAX,
+            Level::Tight => 1,
+            Level::Critical => 0,
+        };
         let surplus: Vec<Ready> = {
             let mut idle = self.lock();
             let wanted = self.wanted.load(Ordering::Relaxed);
-            if is_tight {
-                self.wanted.store(wanted.min(1), Ordering::Relaxed);
-            } else if idle.last_look.elapsed() >= LOOK {
+            if level > Level::Normal {
+                self.wanted.store(wanted.min(most), Ordering::Relaxed);
+            } else if idle.last_look.elapsed() >= LOOK || wanted < self.supply.floor {
                 // So many were never needed in all that time; half of them go.
                 let fewer = wanted.saturating_sub(idle.fewest.div_ceil(2));
                 self.wanted.store(fewer.max(self.supply.floor), Ordering::Relaxed);
@@ -195,7 +200,7 @@ impl Pool {
                 idle.last_look = Instant::now();
             }
             let wanted = self.wanted.load(Ordering::Relaxed);
-            let surplus = idle.ready.len().saturating_sub(wanted.max(self.supply.floor.min(1)));
+            let surplus = idle.ready.len().saturating_sub(wanted.max(self.supply.floor.min(1)).min(most));
             idle.ready.drain(..surplus).collect()
         };
         drop(surplus);
@@ -212,6 +217,7 @@ impl Pool {
             name: self.name(),
             idle: idle.ready.len(),
             wanted: self.wanted.load(Ordering::Relaxed),
+            floor: self.supply.floor,
             pids: idle
                 .ready
                 .iter()
@@ -231,19 +237,4 @@ impl Drop for Making<'_> {
     fn drop(&mut self) {
         self.0.making.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-/// Whether the host is about to run out of memory.
-pub(crate) fn memory_is_tight() -> bool {
-    free_percent().is_some_and(|free| free < LEAST_FREE_PERCENT)
-}
-
-/// How much of the host's memory could still be used.
-fn free_percent() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let field = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().trim_end_matches(" kB").trim().parse::<u64>().ok()
-    };
-    Some(field("MemAvailable:")? * 100 / field("MemTotal:")?.max(1))
 }

@@ -5,12 +5,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
+use std::time::Instant;
 
-use redoma_jail::cgroup::{Group, GroupLimits, GroupUsage};
+use redoma_jail::cgroup::{Group, GroupLimits, GroupUsage, Weight};
 use redoma_jail::janitor::OwnerTag;
 use redoma_jail::nursery::{Assignment, ExecPayload, Reader, Work};
 use redoma_jail::{PlanError, Sandbox, Weakening};
-use redoma_model::{IsolationReport, Layer, Limits, RunReport};
+use redoma_model::{IsolationReport, Layer, Libraries, Limits, RunReport};
 
 use super::Shared;
 use super::nursery::Nursery;
@@ -21,9 +22,10 @@ use crate::base64::base64;
 use crate::bash_tools;
 use crate::cold::add_group_layers;
 use crate::identity::Identity;
+use crate::meter::Took;
 use crate::outcome::{add_files, report};
 use crate::program::Invocation;
-use crate::request::{RunError, RunRequest};
+use crate::request::{RunError, RunRequest, Terms};
 use crate::staging::{RunFolder, check_names};
 use crate::supervise::{Cancel, Haste, Interrupt, Observer, Supervisor};
 use crate::tools::Tools;
@@ -44,6 +46,7 @@ pub(crate) struct WarmRun<'a, 'r> {
     /// For a program that speaks in frames.
     aside: Option<Aside>,
     undertaker: SyncSender<Remains>,
+    took: Took,
     _running: Running<'a>,
 }
 
@@ -97,7 +100,7 @@ impl<'a, 'r> WarmRun<'a, 'r> {
         check_names(&request.inputs, &script)?;
         let turn = Running::begin(shared);
         let (mut ready, pool) = shared.take(&request, &script)?;
-        let limits = Weakening::from_environment().limits(&request.profile.limits);
+        let limits = Weakening::from_environment().limits(&request.terms.limits);
         let mut run = Self {
             shared,
             script,
@@ -108,6 +111,7 @@ impl<'a, 'r> WarmRun<'a, 'r> {
             run_folder: None,
             aside: None,
             undertaker,
+            took: Took::default(),
             request,
             _running: turn,
         };
@@ -146,7 +150,7 @@ impl<'a, 'r> WarmRun<'a, 'r> {
                     self.request.language,
                     &self.script,
                     arguments,
-                    &self.request.profile.limits,
+                    &self.request.terms.limits,
                 )?;
                 if let Some(tools) = self.request.tools.take() {
                     let nonce = nonce()?;
@@ -184,19 +188,28 @@ impl WarmRun<'_, '_> {
         // A module beside the script goes before one that is loaded already; the script can be one too.
         let shadows = !request.inputs.is_empty() || *script != request.language.script;
         let speaks = request.last_value || request.tools.is_some();
-        if !shadows && !speaks {
+        if !shadows && !speaks && request.terms.libraries == Libraries::All {
             return Ok(String::new());
         }
         let names: Vec<_> = request.tools.iter().flat_map(Tools::names).collect();
         let nonce = if speaks { nonce()? } else { String::new() };
-        let options = serde_json::json!({
+        let mut options = serde_json::json!({
             "nonce": nonce, "value": request.last_value, "tools": names, "shadows": shadows,
         });
+        name_libraries(&mut options, &request.terms);
         let options = options.to_string();
         if speaks {
             *aside = Some(Aside::new(&nonce, request.tools.take()));
         }
         Ok(options)
+    }
+}
+
+/// Tells a copy of a zygote which libraries its program may import, if not all.
+pub(super) fn name_libraries(options: &mut serde_json::Value, terms: &Terms) {
+    if let Some(names) = terms.libraries.listed() {
+        options["libraries"] = names.into();
+        options["profile"] = terms.profile.as_str().into();
     }
 }
 
@@ -210,6 +223,7 @@ pub(super) fn nonce() -> io::Result<String> {
 impl Assigned for WarmRun<'_, '_> {
     fn run(&mut self, observer: &mut dyn Observer, cancel: &Cancel) -> Result<RunReport, RunError> {
         let prepared = self.prepared.take().ok_or(RunError::ShuttingDown)?;
+        let assigning = Instant::now();
         let Prepared { ready, assignment, payload, reader, inputs } = prepared;
         let Ready { sandbox, pipes, group, identity, nursery, .. } = ready;
         let work = Work { name: &self.script, code: &self.request.source.code, payload: &payload, reader };
@@ -217,6 +231,7 @@ impl Assigned for WarmRun<'_, '_> {
         let run_folder = self.run_folder.take();
         let remains =
             self.remains.insert(Remains { sandbox, group, identity, _run_folder: run_folder, nursery });
+        self.took.assign = assigning.elapsed();
         let limits = &self.limits;
         let half = limits.output.0 / 2;
         let mut watched = Supervisor {
@@ -232,6 +247,7 @@ impl Assigned for WarmRun<'_, '_> {
             aside: self.aside.take(),
         }
         .watch()?;
+        self.took.run = watched.wall;
         watched.disk.files = watched.disk.files.saturating_sub(remains.nursery.own_inodes());
         let isolation = IsolationReport {
             engine: "native".to_owned(),
@@ -242,9 +258,17 @@ impl Assigned for WarmRun<'_, '_> {
             landlock_abi: self.shared.host.landlock_abi,
             host_uid: remains.identity.ids.host_uid,
         };
-        let report = report(&self.request.language.id, &self.request.profile, watched, isolation, observer);
+        let report = report(&self.request.language.id, &self.request.terms, watched, isolation, observer);
         let code = std::mem::take(&mut self.request.source.code);
-        add_files(report, remains.sandbox.workspace(), (&self.script, &code), &mut self.request, limits)
+        let harvesting = Instant::now();
+        let report =
+            add_files(report, remains.sandbox.workspace(), (&self.script, &code), &mut self.request, limits);
+        self.took.harvest = harvesting.elapsed();
+        report
+    }
+
+    fn took(&self) -> Took {
+        self.took
     }
 
     fn kill(&mut self) {
@@ -257,6 +281,11 @@ impl Assigned for WarmRun<'_, '_> {
     fn usage(&self) -> GroupUsage {
         let group = self.remains.as_ref().and_then(|remains| remains.group.as_deref());
         group.map(Group::usage).unwrap_or_default()
+    }
+
+    fn weight(&self) -> Option<Weight> {
+        let group = self.prepared.as_ref()?.ready.group.as_deref()?;
+        Some(group.weight().unchanged())
     }
 }
 

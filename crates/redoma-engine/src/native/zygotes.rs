@@ -11,6 +11,7 @@ use redoma_jail::nursery::{Channel, ChannelError};
 use rustix::process::Signal;
 
 use super::Supply;
+use crate::meter::Counter;
 
 /// How long imports may take.
 const WARM_UP: Duration = Duration::from_mins(1);
@@ -22,6 +23,9 @@ pub(crate) struct Zygotes {
     sets: Vec<Set>,
     /// Modules that no zygote may import, and why.
     banned: Mutex<BTreeMap<String, String>>,
+    /// How often one was replaced because it had died, and because it was worn.
+    died: Counter,
+    worn: Counter,
 }
 
 /// What one zygote has imported.
@@ -89,7 +93,12 @@ impl Zygotes {
             zygote: Mutex::default(),
             failed: Mutex::default(),
         });
-        Self { sets: sets.collect(), banned: Mutex::default() }
+        Self {
+            sets: sets.collect(),
+            banned: Mutex::default(),
+            died: Counter::default(),
+            worn: Counter::default(),
+        }
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -108,6 +117,11 @@ impl Zygotes {
 
     pub(crate) fn left_out(&self) -> Vec<(String, String)> {
         lock(&self.banned).iter().map(|(module, reason)| (module.clone(), reason.clone())).collect()
+    }
+
+    /// How often one was replaced because it had died, and because it was worn.
+    pub(crate) fn replaced(&self) -> (u64, u64) {
+        (self.died.get(), self.worn.get())
     }
 
     /// Sets by how well they suit a program: first the smallest that has everything it imports, or most of that.
@@ -139,13 +153,18 @@ impl Zygotes {
             if is_fine || is_resting {
                 continue;
             }
-            if current.as_ref().is_some_and(|zygote| !zygote.is_alive()) {
+            let is_dead = current.as_ref().is_some_and(|zygote| !zygote.is_alive());
+            if is_dead {
                 *lock(&set.zygote) = None;
+                self.died.add_one();
             }
             match self.start(keeper, set, &self.name(index)) {
                 Ok(zygote) => {
                     *lock(&set.zygote) = Some(Arc::new(zygote));
                     *lock(&set.failed) = None;
+                    if current.is_some() && !is_dead {
+                        self.worn.add_one();
+                    }
                 }
                 Err(_) => *lock(&set.failed) = Some(Instant::now()),
             }

@@ -154,8 +154,41 @@ pub trait Group: Debug + Send + Sync {
     fn reset_peak(&self);
     fn usage(&self) -> GroupUsage;
     fn version(&self) -> u8;
+    /// How much of the processor it gets beside others.
+    fn weight(&self) -> Weight;
     /// Which of the layers that may be missing this group provides.
     fn layers(&self) -> Vec<Layer>;
+}
+
+/// How much of the processor a group gets when several want it. Outlives the group: what it then says is lost.
+#[derive(Debug)]
+pub struct Weight {
+    path: PathBuf,
+    /// What a group has from the start.
+    whole: u32,
+    /// Into how many parts that is divided, where it is known.
+    parts: Option<u32>,
+}
+
+impl Weight {
+    /// Of a group whose weight may have been changed.
+    pub fn new(path: PathBuf, whole: u32) -> Self {
+        Self { path, whole, parts: None }
+    }
+
+    /// The same for one that nobody has changed.
+    #[must_use]
+    pub fn unchanged(self) -> Self {
+        Self { parts: Some(1), ..self }
+    }
+
+    /// Makes it one of so many parts. Best effort: it is about fairness, not about safety.
+    pub fn set(&mut self, parts: u32) {
+        if self.parts != Some(parts) {
+            self.parts = Some(parts);
+            let _ = write(&self.path, &format!("{}\n", (self.whole / parts.max(1)).max(2)));
+        }
+    }
 }
 
 /// A process of a group, held: its number can't become somebody else's while it is signalled.

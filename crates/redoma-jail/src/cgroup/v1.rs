@@ -9,8 +9,8 @@ use redoma_model::Layer;
 use rustix::process::Pid;
 
 use super::{
-    CgroupError, Entry, Group, GroupLimits, GroupUsage, Mounts, NoCgroup, kill_members, may_write, members,
-    read_keyed, read_number, remove_folder, write,
+    CgroupError, Entry, Group, GroupLimits, GroupUsage, Mounts, NoCgroup, Weight, kill_members, may_write,
+    members, read_keyed, read_number, remove_folder, write,
 };
 
 /// The folders in which groups are made, one per controller (co-mounted ones are the same folder).
@@ -263,6 +263,10 @@ impl Group for V1Group {
 
     fn version(&self) -> u8 {
         1
+    }
+
+    fn weight(&self) -> Weight {
+        Weight::new(self.cpu.join("cpu.shares"), 1024)
     }
 
     fn layers(&self) -> Vec<Layer> {

@@ -14,8 +14,8 @@ use redoma_model::Layer;
 use rustix::process::Pid;
 
 use super::{
-    CgroupError, Entry, Group, GroupLimits, GroupUsage, Mounts, NoCgroup, kill_members, may_write, members,
-    read_keyed, read_number, remove_folder, write,
+    CgroupError, Entry, Group, GroupLimits, GroupUsage, Mounts, NoCgroup, Weight, kill_members, may_write,
+    members, read_keyed, read_number, remove_folder, write,
 };
 
 const REQUIRED: [&str; 3] = ["memory", "pids", "cpu"];
@@ -47,6 +47,7 @@ impl Hierarchy {
             }
             let is_alone = || leave_alone(folder, &own);
             if (folder != own || is_root || is_alone()) && hand_down(folder) {
+                put_before_sandboxes(&folder.join(SUPERVISOR));
                 return Ok(Self { parent: folder.to_owned() });
             }
             tried.push(format!("{} can't hand controllers down", folder.display()));
@@ -105,6 +106,18 @@ fn leave_alone(folder: &Path, own: &Path) -> bool {
     let _ = fs::create_dir(&below);
     members.iter().all(|pid| write(&below.join("cgroup.procs"), pid).is_ok())
 }
+
+/// Where this process has a group of its own: memory that is not taken from it for its sandboxes' sake, as far as the groups above
+/// grant it, and more of the processor than any of them.
+fn put_before_sandboxes(own: &Path) {
+    if own.exists() {
+        let _ = write(&own.join("memory.min"), &OWN_MEMORY.to_string());
+        let _ = write(&own.join("cpu.weight"), "1000");
+    }
+}
+
+/// As much as deploy/systemd/redoma.service asks for.
+const OWN_MEMORY: u64 = 256 << 20;
 
 /// Whether this process is the parent of that one.
 fn is_child(pid: &str) -> bool {
@@ -212,6 +225,10 @@ impl Group for V2Group {
 
     fn version(&self) -> u8 {
         2
+    }
+
+    fn weight(&self) -> Weight {
+        Weight::new(self.folder.join("cpu.weight"), 100)
     }
 
     fn layers(&self) -> Vec<Layer> {

@@ -30,6 +30,11 @@ impl Filter {
         Self(bpf::assemble(&rules::rules_for_init()))
     }
 
+    /// The filter for a process that reads hostile text, and nothing else.
+    pub fn for_reader() -> Self {
+        Self(bpf::assemble(&rules::rules_for_reader()))
+    }
+
     /// The same for a process that [takes its leave](Leave).
     pub fn for_code_with_leave() -> Self {
         Self(bpf::assemble(&rules::rules_with_leave()))

@@ -117,7 +117,7 @@ fn principal(claims: &Claims) -> Result<Principal, String> {
     let tenant =
         valid_user(claims.tenant_id.as_deref().unwrap_or("legacy")).ok_or("the token's tenant is no name")?;
     let owner = Owner { client: format!("librechat-jwt:{tenant}"), user: Some(user) };
-    Ok(Principal { role: Role::User, owner, is_proven: true })
+    Ok(Principal::without_key(Role::User, owner, true))
 }
 
 fn changed(path: &Path) -> Option<SystemTime> {

@@ -52,9 +52,14 @@ impl Auth {
     }
 
     fn identify(&self, interpreter: &Interpreter, parts: &Parts) -> Result<Principal, Refusal> {
+        let principal = self.identify_by_credential(interpreter, parts)?;
+        Ok(Principal { address: parts.extensions.get::<Peer>().map(|peer| peer.0.ip()), ..principal })
+    }
+
+    fn identify_by_credential(&self, interpreter: &Interpreter, parts: &Parts) -> Result<Principal, Refusal> {
         if self.is_open {
             let owner = Owner { client: "local".to_owned(), user: named_user(parts)? };
-            return Ok(Principal { role: Role::Admin, owner, is_proven: false });
+            return Ok(Principal::without_key(Role::Admin, owner, false));
         }
         let credential = Credential::of(parts).ok_or(Refusal::new("none", "no credential was given"))?;
         let way = credential.way();
@@ -83,7 +88,8 @@ fn by_key(
     if !is_proven {
         owner.user = named_user(parts)?;
     }
-    Ok(Principal { role: record.role, owner, is_proven })
+    let key = Some(record.id);
+    Ok(Principal { key, profile: record.profile, ..Principal::without_key(record.role, owner, is_proven) })
 }
 
 /// The headers in which chat front ends name the user that they act for.
@@ -188,8 +194,7 @@ impl FromRequestParts<Arc<App>> for Caller {
         let pause = app.auth.slowdown.note(address);
         if pause.is_worth_a_record {
             let app = Arc::clone(app);
-            let record =
-                move || app.interpreter.note_failed_login(address.to_string(), way.to_owned(), reason);
+            let record = move || app.interpreter.note_failed_login(address, way, reason);
             tokio::task::spawn_blocking(record);
         }
         tokio::time::sleep(pause.time).await;

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::rates::Trickle;
+
 /// After so long without a failure an address is forgotten.
 const FORGET: Duration = Duration::from_mins(5);
 const FIRST: Duration = Duration::from_millis(50);
@@ -15,6 +17,8 @@ const MOST: usize = 10_000;
 #[derive(Debug, Default)]
 pub(super) struct Slowdown {
     failures: Mutex<HashMap<IpAddr, (u32, Instant)>>,
+    /// Of all of them together.
+    trickle: Trickle,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,14 +39,25 @@ impl Slowdown {
                 failures.clear();
             }
         }
-        let (count, last) = failures.entry(address).or_insert((0, now));
+        let (count, last) = failures.entry(network(address)).or_insert((0, now));
         if now - *last > FORGET {
             *count = 0;
         }
         *count = count.saturating_add(1);
         *last = now;
         let time = FIRST.saturating_mul(1 << (*count - 1).min(10)).min(LONGEST);
-        Pause { time, is_worth_a_record: *count <= 20 || count.is_multiple_of(100) }
+        let is_worth_a_record = (*count <= 20 || count.is_multiple_of(100)) && self.trickle.lets_through(now);
+        Pause { time, is_worth_a_record }
+    }
+}
+
+/// Of version 6 a customer has a whole network, and may use each of its addresses once.
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(address) if address.to_ipv4_mapped().is_none() => {
+            IpAddr::from((u128::from(address) >> 64 << 64).to_be_bytes())
+        }
+        other => other.to_canonical(),
     }
 }
 

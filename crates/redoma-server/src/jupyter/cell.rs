@@ -10,7 +10,6 @@ use redoma_engine::interpreter::{Execution, ExecutionRequest, Target, Variables,
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::expressions::{self, Seen};
@@ -20,6 +19,7 @@ use super::messages::Parent;
 use super::outcome::{self, Problem};
 use super::outputs::Outputs;
 use crate::App;
+use crate::admission::Turn;
 use crate::executing::{self, Event};
 use crate::failure::Failure;
 
@@ -147,8 +147,9 @@ impl Run<'_> {
     }
 
     pub async fn execute(&self, code: String, mut audience: Audience<'_, '_>) -> Result<Execution, Problem> {
-        let _turn = self.turn().await?;
         let failed = |failure: Failure| Problem::from(&failure);
+        let permit = executing::permit(self.app, &self.work.principal).map_err(failed)?;
+        let _turn = self.turn().await?;
         let internal = |error| Problem::from(&Failure::internal(&error));
         let request = ExecutionRequest {
             id: new_execution_id().map_err(internal)?,
@@ -164,7 +165,7 @@ impl Run<'_> {
             pictures: false,
         };
         let (sender, mut events) = unbounded_channel();
-        let running = executing::start(self.app, self.work.principal.clone(), request, Some(sender));
+        let running = executing::start(self.app, self.work.principal.clone(), request, Some(sender), permit);
         let running = running.map_err(failed)?;
         self.kernel.set_current(Some(running.canceller()));
         if self.work.epoch != self.kernel.epoch.load(Ordering::SeqCst) || self.kernel.is_gone() {
@@ -183,11 +184,11 @@ impl Run<'_> {
     }
 
     /// Waits for its turn among all programs that run here.
-    async fn turn(&self) -> Result<OwnedSemaphorePermit, Problem> {
+    async fn turn(&self) -> Result<Turn, Problem> {
         let interrupted = self.kernel.interrupted.notified();
         tokio::select! {
             biased;
-            turn = self.kept_alive(self.app.admission.enter()) => turn.map_err(|failure| Problem::from(&failure)),
+            turn = self.kept_alive(self.app.queued(self.app.admission.enter(&self.work.principal.owner))) => turn.map_err(|failure| Problem::from(&failure)),
             () = interrupted => Err(Problem::interrupted()),
         }
     }

@@ -26,9 +26,9 @@ async fn carried_through<T: Send + 'static>(
 }
 
 async fn open_session(app: &Arc<App>, principal: &Principal) -> Result<SessionId, Failure> {
-    let (app, owner) = (Arc::clone(app), principal.owner.clone());
+    let (app, principal) = (Arc::clone(app), principal.clone());
     let name = Some("jupyter".to_owned());
-    let session = blocking(move || app.interpreter.open_session(&owner, name, None, None)).await?;
+    let session = blocking(move || app.interpreter.open_session(&principal, name, None, None)).await?;
     Ok(session.id)
 }
 
@@ -90,7 +90,7 @@ async fn finish(app: &Arc<App>, kernel: &Arc<Kernel>) {
 
 /// Whoever the kernel belongs to, for what is done without them.
 fn owner(kernel: &Kernel) -> Principal {
-    Principal { role: Role::Client, owner: kernel.owner.clone(), is_proven: true }
+    Principal::without_key(Role::Client, kernel.owner.clone(), true)
 }
 
 /// Ends the engine's part of it; whether its session is still there.

@@ -80,6 +80,7 @@ pub fn problem(execution: &Execution) -> Option<Problem> {
             None | Some(0) => return None,
             Some(code) => ("ExitCode", format!("the program ended with exit code {code}.")),
         },
+        (Ending::Denied, _) => ("PolicyDenied", report.stderr.text.trim_end().to_owned()),
         (Ending::Cancelled, _) => ("Cancelled", "the cell was ended from outside.".to_owned()),
         (Ending::Signaled, _) => {
             let signal = report.signal.as_deref().unwrap_or("a signal");

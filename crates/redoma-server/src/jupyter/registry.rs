@@ -129,10 +129,9 @@ mod tests {
         }
         assert_eq!(registry.add(&kernel("a")).unwrap_err().status, StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(registry.add(&kernel("c")).unwrap_err().status, StatusCode::SERVICE_UNAVAILABLE);
-        let principal = |client: &str, user: Option<&str>| Principal {
-            role: Role::Client,
-            owner: Owner { client: client.to_owned(), user: user.map(ToOwned::to_owned) },
-            is_proven: false,
+        let principal = |client: &str, user: Option<&str>| {
+            let owner = Owner { client: client.to_owned(), user: user.map(ToOwned::to_owned) };
+            Principal::without_key(Role::Client, owner, false)
         };
         assert!(registry.find(&principal("a", None), &first.id).is_ok());
         assert!(registry.find(&principal("b", None), &first.id).is_err());

@@ -41,7 +41,7 @@ impl Conversations {
                 Err(error) => return Err(error),
             }
         }
-        let session = interpreter.open_session(&principal.owner, None, None, None)?;
+        let session = interpreter.open_session(principal, None, None, None)?;
         if known.len() >= MOST
             && let Some(oldest) = known.iter().min_by_key(|(_, known)| known.used).map(|(key, _)| key.clone())
         {

@@ -181,8 +181,9 @@ pub(super) async fn exec(
         variables: if hint.is_some() { Variables::Kept } else { Variables::Fresh },
         pictures: true,
     };
-    let turn = executing::admit(&app, &request).await?;
-    let running = executing::start(&app, principal.clone(), request, None)?;
+    let permit = executing::permit(&app, &principal)?;
+    let turn = executing::admit(&app, &principal, &request).await?;
+    let running = executing::start(&app, principal.clone(), request, None, permit)?;
     let _cancellable = app.programs.register(&principal, &headers, running.canceller());
     let mut execution = running.finish().await?;
     drop(turn);

@@ -19,7 +19,7 @@ use crate::executing::blocking;
 use crate::failure::Failure;
 use crate::multipart::Multipart;
 use crate::native::time;
-use crate::upload::{Destination, Received, Strictness, receive};
+use crate::upload::{self, Destination, Received, Strictness, receive};
 
 async fn take(
     app: &Arc<App>,
@@ -38,8 +38,10 @@ async fn take(
         let resource = claim.resource();
         // Whose a user's file is, the field says too.
         let user = resource.as_ref().filter(|resource| resource.kind == ResourceKind::User);
-        let owner = caller.or_named(user.map(|user| user.id.as_str()))?.owner;
-        Ok(Destination::New { owner, resource, read_only: field("read_only").as_deref() == Some("true") })
+        let principal = caller.or_named(user.map(|user| user.id.as_str()))?;
+        let permit = upload::permit(app, &principal)?;
+        let read_only = field("read_only").as_deref() == Some("true");
+        Ok((Destination::New { principal, resource, read_only }, permit))
     })
     .await
 }
@@ -164,7 +166,8 @@ pub(super) async fn download(
     Claimed(claimed): Claimed,
 ) -> Result<Response, Error> {
     let (session, file) = ids(&session, &file)?;
-    let (stored, content) = app.interpreter.open_file(&caller.0, &session, &file, claimed.as_ref())?;
+    let opened = blocking(move || app.interpreter.open_file(&caller.0, &session, &file, claimed.as_ref()));
+    let (stored, content) = opened.await?;
     Ok(download::file(&headers, &stored, content)?)
 }
 

@@ -10,7 +10,7 @@ const LONGEST_ERROR: usize = 64 << 10;
 pub(super) fn explanation(report: &RunReport) -> Option<String> {
     let limits = &report.usage;
     let text = match (report.ending, report.limit) {
-        (Ending::Exited, _) => return None,
+        (Ending::Exited | Ending::Denied, _) => return None,
         (Ending::Cancelled, _) => "The run was cancelled.".to_owned(),
         (Ending::Signaled, _) => {
             format!("The program was ended by {}.", report.signal.as_deref().unwrap_or("a signal"))
@@ -97,7 +97,7 @@ pub(super) fn status(report: &RunReport) -> Option<&'static str> {
         (Ending::Signaled | Ending::Cancelled, _) => Some("SG"),
         (Ending::Limit, Some(LimitName::Wall | LimitName::CpuTime)) => Some("TO"),
         (Ending::Limit, Some(LimitName::Output)) => Some("OL"),
-        (Ending::Exited | Ending::Limit, _) => Some("RE"),
+        (Ending::Exited | Ending::Limit | Ending::Denied, _) => Some("RE"),
     }
 }
 
@@ -106,6 +106,7 @@ pub(super) fn status(report: &RunReport) -> Option<&'static str> {
 pub(super) fn known_error(report: &RunReport) -> Option<&'static str> {
     match (report.ending, report.limit) {
         (Ending::Exited | Ending::Signaled, _) => None,
+        (Ending::Denied, _) => Some("Denied by policy"),
         (Ending::Limit, Some(LimitName::Memory)) => Some("Out of memory"),
         (Ending::Limit, Some(LimitName::Output)) => Some("stdout length exceeded"),
         (Ending::Limit, Some(LimitName::Wall | LimitName::CpuTime)) => Some("Time limit exceeded"),

@@ -25,6 +25,7 @@ use crate::auth::Caller;
 use crate::body::{JsonBody, short_list};
 use crate::executing::{self, Event};
 use crate::failure::Failure;
+use crate::rates::Permit;
 
 /// How long a program may go on making calls before the first of them are passed on: those of one `gather` go together.
 const TOGETHER: Duration = Duration::from_millis(5);
@@ -68,10 +69,15 @@ pub(super) async fn programmatic(
     JsonBody(body, _room): JsonBody<Body>,
 ) -> Result<Response, Error> {
     let principal = caller.or_named(body.user_id.as_deref())?;
-    let turn = app.admission.enter().await?;
-    let mut program = match &body.continuation_token {
-        Some(token) => resume(&app, &principal, token, body.tool_results)?,
-        None => begin(&app, principal.clone(), body)?,
+    // One that goes on was permitted when it began.
+    let permit = match body.continuation_token {
+        Some(_) => None,
+        None => Some(executing::permit(&app, &principal)?),
+    };
+    let turn = app.queued(app.admission.enter(&principal.owner)).await?;
+    let mut program = match (&body.continuation_token, permit) {
+        (None, Some(permit)) => begin(&app, principal.clone(), body, permit)?,
+        (token, _) => resume(&app, &principal, token.as_deref().unwrap_or_default(), body.tool_results)?,
     };
     program.request = request_name(&headers);
     let _cancellable = app.programs.register(&principal, &headers, program.running.canceller());
@@ -125,7 +131,7 @@ fn answer(answers: &Answers, result: ToolResult) -> Result<(), Failure> {
     }
 }
 
-fn begin(app: &Arc<App>, principal: Principal, body: Body) -> Result<Program, Failure> {
+fn begin(app: &Arc<App>, principal: Principal, body: Body, permit: Permit) -> Result<Program, Failure> {
     let place = app.programs.place(&principal.owner)?;
     let code = body.code.ok_or_else(|| Failure::bad_request("`code` or `continuation_token` is needed"))?;
     let language = match body.lang.as_deref() {
@@ -160,7 +166,7 @@ fn begin(app: &Arc<App>, principal: Principal, body: Body) -> Result<Program, Fa
         pictures: false,
     };
     let (sender, events) = unbounded_channel();
-    let running = executing::start(app, principal, request, Some(sender))?;
+    let running = executing::start(app, principal, request, Some(sender), permit)?;
     let mut program = Program::new(session, answers, events, running, place);
     program.missing = missing;
     Ok(program)

@@ -78,7 +78,8 @@ async fn answer(
         .is_some_and(|accept| accept.contains("text/event-stream"));
     let request = request(&app, target, body, wants_events)?;
     if wants_events {
-        return Ok(stream::events(app, principal, request));
+        let permit = executing::permit(&app, &principal)?;
+        return Ok(stream::events(app, principal, request, permit));
     }
     let execution = executing::execute(&app, principal, request, None).await?;
     Ok(Json(ExecutionView::from(execution)).into_response())

@@ -18,7 +18,7 @@ use crate::auth::Caller;
 use crate::download;
 use crate::failure::{Failure, Problem};
 use crate::multipart::Multipart;
-use crate::upload::{Destination, Strictness, receive};
+use crate::upload::{self, Destination, Strictness, receive};
 use crate::{App, archive};
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -41,7 +41,8 @@ struct UploadForm {
 #[utoipa::path(post, path = "/api/v1/sessions/{session}/files", operation_id = "upload_files", tag = "files", params(("session" = String, Path)),
     request_body(content = UploadForm, content_type = "multipart/form-data"),
     responses((status = 201, body = FileList), (status = 400, body = Problem), (status = 404, body = Problem),
-        (status = 413, body = Problem), (status = 415, body = Problem), (status = 507, body = Problem)))]
+        (status = 413, body = Problem), (status = 415, body = Problem), (status = 429, body = Problem),
+        (status = 507, body = Problem)))]
 pub async fn upload(
     State(app): State<Arc<App>>,
     Caller(principal): Caller,
@@ -51,8 +52,9 @@ pub async fn upload(
     let session: SessionId = id(&session, "session")?;
     // Before anything is taken of it.
     app.interpreter.session(&principal, &session, None)?;
+    let permit = upload::permit(&app, &principal)?;
     let received = receive(&app, multipart, Strictness::AllOrNothing, move |_| {
-        Ok(Destination::Session { principal, id: session })
+        Ok((Destination::Session { principal, id: session }, permit))
     });
     let (_, files) = received.await?.all()?;
     Ok((StatusCode::CREATED, Json(FileList { files: files.into_iter().map(FileView::from).collect() })))
@@ -117,7 +119,8 @@ pub async fn content(
     Path((session, file)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
     let (session, file) = ids(&session, &file)?;
-    let (stored, content) = app.interpreter.open_file(&principal, &session, &file, None)?;
+    let opened = blocking(move || app.interpreter.open_file(&principal, &session, &file, None));
+    let (stored, content) = opened.await?;
     download::file(&headers, &stored, content)
 }
 

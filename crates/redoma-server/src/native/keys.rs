@@ -43,6 +43,8 @@ pub struct KeyBody {
     /// For a user's key: which user.
     user: Option<String>,
     label: Option<String>,
+    /// The profile of those who come with it, instead of the default one.
+    profile: Option<String>,
 }
 
 /// Make a key.
@@ -72,8 +74,13 @@ pub async fn create(
         Some(None) => return Err(Failure::bad_request("`label` is too long or has control characters")),
         other => other.flatten(),
     };
-    let new = NewKey { role, owner: Owner { client, user }, label };
-    let made = move || app.interpreter.add_key(new).map_err(|error| Failure::internal(&error));
+    if let Some(name) = &body.profile
+        && app.interpreter.profiles().by_name(name).is_none()
+    {
+        return Err(Failure::bad_request(format!("there is no profile `{name}`")));
+    }
+    let new = NewKey { role, owner: Owner { client, user }, label, profile: body.profile };
+    let made = move || app.interpreter.add_key(&caller.0, new);
     let (record, secret) = blocking(made).await?;
     let view = KeyView { secret: Some(secret.reveal().to_owned()), ..record.into() };
     Ok((StatusCode::CREATED, Json(view)))
@@ -91,7 +98,8 @@ pub async fn revoke(
 ) -> Result<StatusCode, Failure> {
     caller.require_admin(&app)?;
     let key: KeyId = id(&key, "key")?;
-    let was_there =
-        blocking(move || app.interpreter.revoke_key(&key).map_err(|error| Failure::internal(&error)));
+    let was_there = blocking(move || {
+        app.interpreter.revoke_key(&caller.0, &key).map_err(|error| Failure::internal(&error))
+    });
     if was_there.await? { Ok(StatusCode::NO_CONTENT) } else { Err(Failure::not_found("key")) }
 }

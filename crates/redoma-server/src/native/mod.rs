@@ -7,13 +7,15 @@
 //! | `stream.rs` | running programs: events as they come (SSE, WebSocket) |
 //! | `files.rs` | uploads, downloads, artifacts, archives |
 //! | `kernels.rs` | live sessions: interrupt, restart, undo, branch |
-//! | `keys.rs` | for admins |
+//! | `keys.rs`, `audit.rs` | for admins |
 //! | `wire.rs` | what all of it looks like as JSON |
 
+mod audit;
 mod executions;
 mod files;
 mod kernels;
 mod keys;
+mod profiles;
 mod sessions;
 mod stream;
 mod wire;
@@ -45,7 +47,9 @@ pub(crate) use wire::time;
         (name = "sessions", description = "Conversations: each has files of its own, which its programs see in `/mnt/data`."),
         (name = "executions", description = "Programs, and what came of them."),
         (name = "files", description = "Uploads and artifacts. A file is never changed: one of the same name is a new version."),
-        (name = "keys", description = "Who may come in. Takes an admin key.")
+        (name = "profiles", description = "What runs are held to: languages, libraries, limits, rules."),
+        (name = "keys", description = "Who may come in. Takes an admin key."),
+        (name = "audit", description = "Who did what, in an order that can't be changed unnoticed. Takes an admin key.")
     )
 )]
 struct Document;
@@ -84,6 +88,14 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(kernels::branch))
         .routes(routes!(keys::list, keys::create))
         .routes(routes!(keys::revoke))
+        .routes(routes!(profiles::list))
+        .routes(routes!(profiles::own))
+        .routes(routes!(profiles::of_key))
+        .routes(routes!(profiles::reload))
+        .routes(routes!(audit::list))
+        .routes(routes!(audit::export))
+        .routes(routes!(audit::stream))
+        .routes(routes!(audit::verify))
 }
 
 /// An id in a path. What is no id names nothing.

@@ -37,7 +37,7 @@ pub async fn create(
     let name = body.name.map(|name| checked_name(&name)).transpose()?;
     let session = blocking(move || {
         let retention = body.retention.map(|field| field.0);
-        app.interpreter.open_session(&principal.owner, name, body.profile.as_deref(), retention)
+        app.interpreter.open_session(&principal, name, body.profile.as_deref(), retention)
     })
     .await?;
     Ok((StatusCode::CREATED, Json(session.into())))

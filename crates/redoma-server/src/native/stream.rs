@@ -19,10 +19,12 @@ use tokio::sync::mpsc::{Sender, UnboundedReceiver, unbounded_channel};
 use super::executions::{request, target};
 use super::wire::ExecutionView;
 use crate::App;
+use crate::admission::Turn;
 use crate::auth::Caller;
 use crate::download::Pieces;
 use crate::executing::{self, Event, RunningProgram};
 use crate::failure::Failure;
+use crate::rates::Permit;
 
 /// So that nobody on the way takes a silent connection for a dead one.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -34,14 +36,19 @@ const IDLE: Duration = Duration::from_mins(10);
 struct Watched {
     running: RunningProgram,
     events: UnboundedReceiver<Event>,
-    _turn: Option<tokio::sync::OwnedSemaphorePermit>,
+    _turn: Option<Turn>,
 }
 
 impl Watched {
-    async fn start(app: &Arc<App>, principal: Principal, request: ExecutionRequest) -> Result<Self, Failure> {
-        let turn = executing::admit(app, &request).await?;
+    async fn start(
+        app: &Arc<App>,
+        principal: Principal,
+        request: ExecutionRequest,
+        permit: Permit,
+    ) -> Result<Self, Failure> {
+        let turn = executing::admit(app, &principal, &request).await?;
         let (sender, events) = unbounded_channel();
-        let running = executing::start(app, principal, request, Some(sender))?;
+        let running = executing::start(app, principal, request, Some(sender), permit)?;
         Ok(Self { running, events, _turn: turn })
     }
 
@@ -72,11 +79,16 @@ fn told(event: Event) -> Option<(&'static str, Value)> {
 }
 
 /// The answer as server-sent events.
-pub(super) fn events(app: Arc<App>, principal: Principal, request: ExecutionRequest) -> Response {
+pub(super) fn events(
+    app: Arc<App>,
+    principal: Principal,
+    request: ExecutionRequest,
+    permit: Permit,
+) -> Response {
     let (sender, pieces) = Pieces::new();
     tokio::spawn(async move {
         // Whoever does not listen any more ends it: all that is dropped then.
-        let _ = send_events(&app, principal, request, &sender).await;
+        let _ = send_events(&app, principal, request, permit, &sender).await;
     });
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     (headers, Body::new(pieces)).into_response()
@@ -88,6 +100,7 @@ async fn send_events(
     app: &Arc<App>,
     principal: Principal,
     request: ExecutionRequest,
+    permit: Permit,
     sender: &Sender<io::Result<Bytes>>,
 ) -> Result<(), Gone> {
     let send = async |(name, data): (&'static str, Value)| {
@@ -95,7 +108,7 @@ async fn send_events(
         sender.send(Ok(text.into())).await.map_err(|_| Gone)
     };
     let begun = started(&request);
-    let mut watched = match Watched::start(app, principal, request).await {
+    let mut watched = match Watched::start(app, principal, request, permit).await {
         Ok(watched) => watched,
         Err(failure) => return send(error(&failure)).await,
     };
@@ -178,7 +191,11 @@ async fn run(
     socket: &mut WebSocket,
 ) -> Result<(), Gone> {
     let begun = started(&request);
-    let mut watched = match Watched::start(app, principal, request).await {
+    let permit = match executing::permit(app, &principal) {
+        Ok(permit) => permit,
+        Err(failure) => return say(socket, error(&failure)).await,
+    };
+    let mut watched = match Watched::start(app, principal, request, permit).await {
         Ok(watched) => watched,
         Err(failure) => return say(socket, error(&failure)).await,
     };

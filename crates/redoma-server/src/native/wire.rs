@@ -204,7 +204,9 @@ pub struct ExecutionView {
     pub session_id: String,
     pub started_at: String,
     pub language: String,
-    /// `exited`, `signaled`, `limit` or `cancelled`.
+    /// The profile that held for it.
+    pub profile: String,
+    /// `exited`, `signaled`, `limit`, `cancelled`, or `denied` if a rule kept it from running.
     #[schema(example = "exited")]
     pub ending: String,
     pub exit_code: Option<i32>,
@@ -224,6 +226,11 @@ pub struct ExecutionView {
     pub deleted_files: Vec<String>,
     /// What it left that is no file to hand out, or could not be kept, and why.
     pub refused_files: Vec<RefusalView>,
+    /// What rules found in it before it ran, if anything: `decision` (`flag` or `deny`) and `findings` with `rule`, `class`,
+    /// `line`, `excerpt`, `reason` and `hint`.
+    #[schema(value_type = Option<Object>)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<serde_json::Value>,
     /// Which isolation it ran in.
     #[schema(value_type = Object)]
     pub isolation: serde_json::Value,
@@ -260,6 +267,8 @@ impl From<Execution> for ExecutionView {
             session_id: session.to_string(),
             started_at: time(started_at),
             language: report.language,
+            profile: report.profile,
+            verdict: report.verdict.as_ref().and_then(|verdict| serde_json::to_value(verdict).ok()),
             ending: word(&report.ending),
             exit_code: report.exit_code,
             signal: report.signal,
@@ -297,6 +306,8 @@ pub struct KeyView {
     pub client: String,
     pub user: Option<String>,
     pub label: Option<String>,
+    /// The profile of those who come with it, if it is bound to one.
+    pub profile: Option<String>,
     pub created_at: String,
     pub revoked_at: Option<String>,
     /// Only in the answer that makes it.
@@ -324,6 +335,7 @@ impl From<KeyRecord> for KeyView {
             client: key.owner.client,
             user: key.owner.user,
             label: key.label,
+            profile: key.profile,
             created_at: time(key.created_at),
             revoked_at: key.revoked_at.map(time),
             secret: None,

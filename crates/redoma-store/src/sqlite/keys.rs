@@ -11,18 +11,20 @@ use crate::metadata::FailedLogin;
 /// So many failed logins are remembered.
 const MOST_FAILURES: i64 = 10_000;
 
-const COLUMNS: &str = "id, role, client, user, label, created_at, revoked_at, hash";
+const COLUMNS: &str = "id, role, client, user, label, created_at, revoked_at, hash, profile";
 
 fn read(row: &Row<'_>) -> rusqlite::Result<Result<KeyRecord, StoreError>> {
     let (id, role): (String, String) = (row.get(0)?, row.get(1)?);
     let (client, user) = (row.get(2)?, row.get(3)?);
     let (label, created_at, revoked_at, hash) = (row.get(4)?, row.get(5)?, row.get(6)?, row.get(7)?);
+    let profile = row.get(8)?;
     let build = || {
         Ok(KeyRecord {
             id: parse(&id)?,
             role: by_name(&role)?,
             owner: owner_from(client, user),
             label,
+            profile,
             created_at,
             revoked_at,
             hash,
@@ -33,8 +35,8 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Result<KeyRecord, StoreError>> {
 
 /// A key whose hash is there already takes the other's place: the secret is the same.
 pub(super) fn add(connection: &Connection, key: &KeyRecord) -> Result<(), StoreError> {
-    let sql = "INSERT OR REPLACE INTO keys (id, role, client, user, label, hash, created_at, revoked_at) \
-               VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
+    let sql = "INSERT OR REPLACE INTO keys (id, role, client, user, label, hash, created_at, revoked_at, profile) \
+               VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)";
     connection.prepare_cached(sql)?.execute(params![
         key.id.as_str(),
         name_of(&key.role),
@@ -44,6 +46,7 @@ pub(super) fn add(connection: &Connection, key: &KeyRecord) -> Result<(), StoreE
         key.hash,
         key.created_at,
         key.revoked_at,
+        key.profile,
     ])?;
     Ok(())
 }

@@ -24,12 +24,15 @@ use crate::blobs::BlobPath;
 use crate::key::KeyRecord;
 use crate::metadata::{
     Added, Commit, ExecutionRecord, FailedLogin, FileRecord, Metadata, Quota, Refused, SessionChange,
-    SessionQuery,
+    SessionQuery, Totals,
 };
 use writer::{Durability, Writer};
 
 /// Each brings the database from one version to the next. Those that have been released are never changed.
-const MIGRATIONS: [&str; 1] = [include_str!("../../migrations/001-sessions-files-keys.sql")];
+const MIGRATIONS: [&str; 2] = [
+    include_str!("../../migrations/001-sessions-files-keys.sql"),
+    include_str!("../../migrations/002-key-profiles.sql"),
+];
 
 /// How long one process waits for another (the server, `redoma keys`) to have written.
 const BUSY: Duration = Duration::from_secs(10);
@@ -240,6 +243,10 @@ impl Metadata for Sqlite {
 
     fn knows_blob(&self, blob: &BlobPath) -> Result<bool, StoreError> {
         self.read(|connection| files::knows_blob(connection, blob))
+    }
+
+    fn totals(&self) -> Result<Totals, StoreError> {
+        self.read(sessions::totals)
     }
 
     fn owner_bytes(&self, owner: &Owner) -> Result<u64, StoreError> {

@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::{by_name, name_of, owner_from, parse, signed, unsigned, user_column};
 use crate::StoreError;
-use crate::metadata::{SessionChange, SessionQuery};
+use crate::metadata::{SessionChange, SessionQuery, Totals};
 
 const COLUMNS: &str = "id, client, user, name, profile, resource_kind, resource_id, resource_version, created_at, used_at, \
                        expires_at, bytes, files";
@@ -105,6 +105,14 @@ pub(super) fn change(
             .execute(params![id.as_str(), ttl])?;
     }
     touch(connection, id, now)
+}
+
+/// How many there are, and what they hold.
+pub(super) fn totals(connection: &Connection) -> Result<Totals, StoreError> {
+    let sql = "SELECT count(*), coalesce(sum(bytes), 0), coalesce(sum(files), 0) FROM sessions";
+    let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    let (sessions, bytes, files) = connection.prepare_cached(sql)?.query_row([], read)?;
+    Ok(Totals { sessions: unsigned(sessions), bytes: unsigned(bytes), files: unsigned(files), disk: None })
 }
 
 /// Its time begins anew; whether there is such a session.

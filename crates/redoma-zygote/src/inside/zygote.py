@@ -497,8 +497,9 @@ def be_kernel(line, options):
 
 
 def main():
-    global tools, session
+    global tools, session, imports
     line = Line()
+    imports = own_module("redoma_imports")
     tools = own_module("redoma_tools")
     session = own_module("redoma_session")
     for part in ("kernel", "shell", "node"):
@@ -516,6 +517,8 @@ def main():
         rehearse()
     words, *rest = line.wait()
     options = json.loads(words) if words else None
+    if options and options.get("libraries") is not None:
+        imports.guard(options["libraries"], options["profile"])
     if options and options.get("kernel"):
         be_kernel(line, options)
     line.hang_up()

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::lineage::Lineage;
 use crate::capture::{Capture, Stream};
-use crate::frames::{Piece, Splitter};
+use crate::frames::{Piece, Splitter, note_refused};
 use crate::pipes::{CHUNK, Pipes, pass_on, read_piece};
 use crate::request::RunError;
 use crate::supervise::{Cancel, DiskUse, Observer, SAMPLE, Stop, Watched};
@@ -246,7 +246,7 @@ impl Watching<'_> {
                 Piece::Frame(bytes) => match shown.read(bytes) {
                     Some(Content::Done(said)) if said.number == number => done = Some(said),
                     // Of another cell, or of code that says whatever it likes.
-                    Some(Content::Done(_)) | None => {}
+                    Some(Content::Done(_)) | None => note_refused(),
                     Some(content) => shown.show(content, bytes.len(), observer),
                 },
             });

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use redoma_jail::{Ids, as_user};
-use redoma_model::FileName;
+use redoma_model::{FileName, RunReport};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
@@ -48,6 +48,15 @@ pub(super) struct WorkspaceFiles {
 pub(super) struct Found {
     pub(super) harvest: Harvest,
     pub(super) deleted: Vec<String>,
+}
+
+impl Found {
+    pub(super) fn add_to(self, report: &mut RunReport) {
+        report.files = self.harvest.files;
+        report.skipped_files = self.harvest.skipped;
+        report.unlisted_files = self.harvest.unlisted;
+        report.deleted_files = self.deleted;
+    }
 }
 
 impl WorkspaceFiles {

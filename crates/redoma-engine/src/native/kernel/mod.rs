@@ -16,24 +16,25 @@ mod lineage;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use redoma_jail::cgroup::{Group, GroupLimits, GroupUsage};
+use redoma_jail::cgroup::{Group, GroupLimits, GroupUsage, Weight};
 use redoma_jail::kernel::TO_BE_SPARED;
 use redoma_jail::nursery::SandboxFor;
 use redoma_jail::{Event, Weakening};
-use redoma_model::{CellReport, FileName, Output, Profile, RunReport};
+use redoma_model::{CellReport, FileName, Output, RunReport};
 use rustix::process::Signal;
 
 use super::Shared;
 use super::pool::{Kind, Ready, Seal};
-use super::warm::nonce;
+use super::warm::{name_libraries, nonce};
 use crate::cold::add_group_layers;
 use crate::frames::Splitter;
 use crate::imports::imported_modules;
 use crate::kernel::{Cell, CellEnd, Kernel, KernelHandle, KernelRequest};
+use crate::meter::Took;
 use crate::outcome::report;
-use crate::request::RunError;
+use crate::request::{RunError, Terms};
 use crate::staging::Input;
 use crate::supervise::{Cancel, Observer, Stop};
 use crate::transcript::Transcript;
@@ -89,7 +90,7 @@ impl KernelHandle for Handle {
 impl NativeKernel {
     pub(super) fn start(shared: &Shared, request: &KernelRequest<'_>) -> Result<Self, RunError> {
         let Ready { sandbox, mut pipes, mut group, identity, nursery, .. } = shared.take_kernel(request)?;
-        let mut limits = Weakening::from_environment().limits(&request.profile.limits);
+        let mut limits = Weakening::from_environment().limits(&request.terms.limits);
         let of_code = limits.clone();
         // What it begins with does not count against what the code may write, nor do its copies.
         limits.disk.0 = limits.disk.0.saturating_add(request.files);
@@ -104,7 +105,9 @@ impl NativeKernel {
         // Of all its cells together there is no end; of each, the supervisor looks at the clock.
         assignment.rlimits.cpu_seconds = u64::from(u32::MAX);
         let nonce = nonce()?;
-        let options = serde_json::json!({ "kernel": true, "nonce": nonce }).to_string();
+        let mut options = serde_json::json!({ "kernel": true, "nonce": nonce });
+        name_libraries(&mut options, request.terms);
+        let options = options.to_string();
         let (sandbox, process, words) = sandbox.assign_kernel(&assignment, options.as_bytes())?;
         pipes.stdin = None;
         let files = WorkspaceFiles::new(identity.ids);
@@ -251,7 +254,7 @@ impl Kernel for NativeKernel {
         }
         self.has_told_of_lines &= foreign > 0;
         self.number += 1;
-        let mut limits = Weakening::from_environment().limits(&cell.profile.limits);
+        let mut limits = Weakening::from_environment().limits(&cell.terms.limits);
         // The others are the sandbox's, which was made with them.
         limits.memory = house.limits.memory;
         // Of what else it tells, nothing happens between cells but by processes that they left.
@@ -302,8 +305,9 @@ impl Kernel for NativeKernel {
         watched.used = since(before, self.used);
         watched.disk.files = watched.disk.files.saturating_sub(house.nursery.own_inodes());
         let stop = watched.stop;
-        let profile = Profile { limits: limits.clone(), ..cell.profile.clone() };
-        let mut report = report(cell.language, &profile, watched, house.isolation(), &mut transcript);
+        let terms = Terms { limits: limits.clone(), ..cell.terms.clone() };
+        let mut took = Took { run: watched.wall, ..Took::default() };
+        let mut report = report(cell.language, &terms, watched, house.isolation(), &mut transcript);
         if has_died {
             explain(&report, &done, stop, behind, &mut transcript);
         }
@@ -312,7 +316,9 @@ impl Kernel for NativeKernel {
         // Whoever else is there could move things about meanwhile, and without an end.
         let is_crowded = house.living().len() > self.lineage.count();
         let stopped = if is_crowded { house.stop_living() } else { Vec::new() };
+        let harvesting = Instant::now();
         let harvested = self.files.harvest(house.sandbox.workspace(), limits.disk.0, cell.out);
+        took.harvest = harvesting.elapsed();
         for member in stopped {
             member.signal(Signal::CONT);
         }
@@ -321,16 +327,8 @@ impl Kernel for NativeKernel {
             self.lineage.ask_for_checkpoint();
             self.lineage.settle(PROMPT);
         }
-        match harvested {
-            Ok(found) => {
-                report.files = found.harvest.files;
-                report.skipped_files = found.harvest.skipped;
-                report.unlisted_files = found.harvest.unlisted;
-                report.deleted_files = found.deleted;
-                Ok(CellEnd { report, cell: done, not_kept: None })
-            }
-            Err(error) => Ok(CellEnd { report, cell: done, not_kept: Some(error) }),
-        }
+        let not_kept = harvested.map(|found| found.add_to(&mut report)).err();
+        Ok(CellEnd { report, cell: done, not_kept, took })
     }
 
     fn put_files(&mut self, files: &[Input]) -> Result<(), RunError> {
@@ -460,6 +458,10 @@ impl Kernel for NativeKernel {
 
     fn memory(&self) -> Option<u64> {
         self.house.try_lock().ok()?.group().and_then(Group::memory_current)
+    }
+
+    fn weight(&self) -> Option<Weight> {
+        self.house.try_lock().ok()?.group().map(Group::weight)
     }
 
     fn handle(&self) -> Arc<dyn KernelHandle> {

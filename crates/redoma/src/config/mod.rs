@@ -1,15 +1,28 @@
 //! `redoma.toml`: profiles and what the operator allows. Unknown keys are refused, with the nearest known one.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `mod.rs` | the file as written |
+//! | `profiles.rs`, `shipped.toml` | profiles, layer by layer |
+//! | `command.rs`, `template.toml` | `redoma config init`, `check`, `show` |
+//! | `suggestion.rs` | what somebody may have meant |
+
+pub mod command;
+mod profiles;
+mod suggestion;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use redoma_engine::runtime::SYSTEM_DATA;
-use redoma_model::{ByteSize, Layer, Profile, ProfilePatch, Span, UnknownLayer};
+use redoma_model::{AuditSettings, ByteSize, Layer, ProfileAssignment, ProfilePatch, Span, UnknownLayer};
+use redoma_server::{MetricsAccess, Network};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::cli::{Global, LogFormat};
+use suggestion::with_suggestion;
 
 /// The file as written.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -26,11 +39,19 @@ pub struct Config {
     #[serde(default)]
     uploads: UploadSettings,
     #[serde(default)]
+    audit: AuditSettings,
+    #[serde(default)]
     profiles: BTreeMap<String, ProfilePatch>,
+    /// Who has which profile; the first that fits.
+    #[serde(default)]
+    assign: Vec<ProfileAssignment>,
+    /// Where this was read, and what stood there.
+    #[serde(skip)]
+    source: Option<(PathBuf, String)>,
 }
 
 /// How the server is reached.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerSettings {
     /// Address and port [127.0.0.1:8000]
@@ -47,8 +68,14 @@ pub struct ServerSettings {
     pub connections: Option<usize>,
     /// How long programs may go on when the server is told to end [30s]
     pub shutdown_grace: Option<Span>,
+    /// Reverse proxies, as addresses or networks, whose X-Forwarded-For is believed [none]
+    pub trusted_proxies: Option<Vec<String>>,
     /// After how long a Jupyter kernel is forgotten that nobody uses [24h]
     pub kernel_idle: Option<Span>,
+    /// Who may read /metrics: `keys` (admin keys, and `metrics_token`), `open` (everybody) or `off` [keys]
+    pub metrics: Option<MetricsSetting>,
+    /// A token for /metrics and for nothing else
+    pub metrics_token: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -58,8 +85,37 @@ pub enum AuthSetting {
     None,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MetricsSetting {
+    Keys,
+    Open,
+    Off,
+}
+
+impl ServerSettings {
+    pub fn trusted_proxies(&self) -> anyhow::Result<Vec<Network>> {
+        let written = self.trusted_proxies.iter().flatten();
+        written.map(|text| text.parse().context("server.trusted_proxies")).collect()
+    }
+
+    pub fn metrics_access(&self) -> anyhow::Result<MetricsAccess> {
+        match (self.metrics, &self.metrics_token) {
+            (Some(MetricsSetting::Open), _) => Ok(MetricsAccess::Open),
+            (Some(MetricsSetting::Off), _) => Ok(MetricsAccess::Off),
+            (_, None) => Ok(MetricsAccess::Keys),
+            (_, Some(token)) if token.len() < 16 => {
+                bail!(
+                    "server.metrics_token is too short: 16 characters at least, such as `openssl rand -hex 16` gives"
+                )
+            }
+            (_, Some(token)) => Ok(MetricsAccess::Token(token.clone())),
+        }
+    }
+}
+
 /// How much is stored.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StorageSettings {
     /// Bytes of all files of a session, earlier versions included [1GiB]
@@ -73,7 +129,7 @@ pub struct StorageSettings {
 }
 
 /// Which files may come in.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UploadSettings {
     /// Bytes of one file [150MiB]
@@ -100,7 +156,7 @@ pub struct EngineSettings {
     pub zygote_age: Option<Span>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Isolation {
     /// Layers that may be missing. Each is a wall less.
@@ -136,9 +192,29 @@ impl Config {
                 None => return Ok(Self::default()),
             },
         };
-        let config: Self = read(path)?;
+        Self::read(path)
+    }
+
+    /// This file, all of it checked.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let (mut config, text): (Self, String) = read_with_text(path)?;
+        config.source = Some((path.to_owned(), text));
         config.waived().with_context(|| format!("{}: isolation.allow_missing", path.display()))?;
         Ok(config)
+    }
+
+    /// The file that this was read from.
+    pub fn path(&self) -> Option<&Path> {
+        self.source.as_ref().map(|(path, _)| path.as_path())
+    }
+
+    /// Whether there is nothing at all in its file.
+    pub fn is_empty(&self) -> bool {
+        self.source.as_ref().is_none_or(|(_, text)| text.trim().is_empty())
+    }
+
+    pub fn audit(&self) -> &AuditSettings {
+        &self.audit
     }
 
     pub fn engine(&self) -> &EngineSettings {
@@ -157,10 +233,17 @@ impl Config {
         &self.uploads
     }
 
-    /// All profiles, by name.
-    pub fn profiles(&self) -> anyhow::Result<BTreeMap<String, Profile>> {
-        let names = ["default"].into_iter().chain(self.profiles.keys().map(String::as_str));
-        names.map(|name| Ok((name.to_owned(), self.profile(Some(name))?))).collect()
+    /// The sections that only count when the server starts, and are not as in the other.
+    pub fn sections_that_differ(&self, other: &Self) -> Vec<String> {
+        let sections = [
+            ("isolation", self.isolation == other.isolation),
+            ("engine", self.engine == other.engine),
+            ("server", self.server == other.server),
+            ("storage", self.storage == other.storage),
+            ("audit", self.audit == other.audit),
+            ("uploads", self.uploads == other.uploads),
+        ];
+        sections.iter().filter(|(_, is_same)| !is_same).map(|(name, _)| (*name).to_owned()).collect()
     }
 
     pub fn waived(&self) -> Result<Vec<Layer>, UnknownLayer> {
@@ -173,84 +256,29 @@ impl Config {
             })
             .collect()
     }
-
-    /// The profile of this name or, if it looks like a path, in this file.
-    pub fn profile(&self, name: Option<&str>) -> anyhow::Result<Profile> {
-        let default = match self.profiles.get("default") {
-            Some(patch) => Profile::default().with("default", patch).context("profile `default`")?,
-            None => Profile::default(),
-        };
-        match name {
-            None | Some("default") => Ok(default),
-            Some(file)
-                if file.contains('/') || Path::new(file).extension().is_some_and(|end| end == "toml") =>
-            {
-                let patch: ProfilePatch = read(Path::new(file))?;
-                default.with(file, &patch).with_context(|| file.to_owned())
-            }
-            Some(name) => match self.profiles.get(name) {
-                Some(patch) => default.with(name, patch).with_context(|| format!("profile `{name}`")),
-                None => bail!("{}", self.no_such_profile(name)),
-            },
-        }
-    }
-
-    fn no_such_profile(&self, name: &str) -> String {
-        let known: Vec<_> = ["default"].into_iter().chain(self.profiles.keys().map(String::as_str)).collect();
-        let nearest = nearest(name, known.iter().copied())
-            .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-        format!(
-            "there is no profile `{name}`{nearest} (known: {}; a file needs a / or .toml)",
-            known.join(", ")
-        )
-    }
 }
+
+/// The most bytes of a configuration.
+const LONGEST: u64 = 4 << 20;
 
 /// Reads a TOML file; an error is one line with file, line and what to do.
 fn read<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
+    read_with_text(path).map(|(value, _)| value)
+}
+
+fn read_with_text<T: DeserializeOwned>(path: &Path) -> anyhow::Result<(T, String)> {
     let shown = path.display();
+    let about = std::fs::metadata(path).with_context(|| format!("can't read {shown}"))?;
+    if !about.is_file() || about.len() > LONGEST {
+        bail!("{shown} is not a file, or longer than 4 MiB");
+    }
     let text = std::fs::read_to_string(path).with_context(|| format!("can't read {shown}"))?;
-    toml::from_str(&text).map_err(|error| {
+    let parsed = toml::from_str(&text).map_err(|error| {
         let line =
             error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
         anyhow::anyhow!("{shown}:{line}: {}", with_suggestion(error.message()))
-    })
-}
-
-/// Serde's "unknown field `x`, expected one of `a`, `b`" with the likely one first.
-fn with_suggestion(message: &str) -> String {
-    let Some(rest) = message.strip_prefix("unknown field `") else { return message.to_owned() };
-    let Some((unknown, expected)) = rest.split_once('`') else { return message.to_owned() };
-    let known: Vec<_> = expected.split('`').skip(1).step_by(2).collect();
-    match nearest(unknown, known.iter().copied()) {
-        Some(near) => format!("unknown key `{unknown}`; did you mean `{near}`?"),
-        None => format!("unknown key `{unknown}`; the keys here are {}", known.join(", ")),
-    }
-}
-
-/// The candidate that is at most a third of its letters away.
-fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    candidates
-        .map(|candidate| (distance(word, candidate), candidate))
-        .min()
-        .filter(|(distance, candidate)| distance * 3 <= candidate.len().max(3))
-        .map(|(_, candidate)| candidate)
-}
-
-/// How many letters must be changed, added or dropped.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let change = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
+    })?;
+    Ok((parsed, text))
 }
 
 #[cfg(test)]
@@ -267,11 +295,10 @@ mod tests {
         assert_eq!(error, "unknown key `wal`; did you mean `wall`?");
         let error = parse("[profile.a]\nruntime = \"x\"").unwrap_err();
         assert_eq!(error, "unknown key `profile`; did you mean `profiles`?");
-        let error = parse("[profiles.a]\nnetwork = true").unwrap_err();
-        assert_eq!(
-            error,
-            "unknown key `network`; the keys here are runtime, limits, preload, last_value, retention, freeze_after, \
-             reclaim_after, drop_after, checkpoints, undo"
+        let error = parse("[profiles.a]\nquux = true").unwrap_err();
+        assert!(
+            error.starts_with("unknown key `quux`; the keys here are description, for_users, "),
+            "{error}"
         );
     }
 
@@ -283,6 +310,18 @@ mod tests {
         assert_eq!((quick.limits.pids, quick.limits.wall.to_string().as_str()), (64, "2s"));
         let error = config.profile(Some("quik")).unwrap_err().to_string();
         assert!(error.contains("did you mean `quick`"), "{error}");
+    }
+
+    #[test]
+    fn metrics_take_a_key_unless_the_operator_says_otherwise() {
+        let access = |text: &str| parse(&format!("[server]\n{text}")).unwrap().server().metrics_access();
+        let token = "0123456789abcdef";
+        assert_eq!(access("").unwrap(), MetricsAccess::Keys);
+        assert_eq!(access("metrics = \"open\"").unwrap(), MetricsAccess::Open);
+        assert_eq!(access("metrics = \"off\"").unwrap(), MetricsAccess::Off);
+        let with_token = access(&format!("metrics_token = \"{token}\"")).unwrap();
+        assert_eq!(with_token, MetricsAccess::Token(token.to_owned()));
+        assert!(access("metrics_token = \"short\"").is_err());
     }
 
     #[test]

@@ -1,0 +1,192 @@
+//! Rules: which facts they are about, and the proof that they mean what they say.
+//!
+//! A rule carries examples, programs that it matches and programs that it does not. They are read and tried when the rule
+//! is compiled, so that a rule that was written wrongly is refused instead of being quietly useless.
+
+mod condition;
+mod places;
+
+use std::collections::{HashMap, HashSet};
+
+use redoma_model::policy::{Example, Rule};
+use serde::Deserialize;
+
+use crate::facts::{Fact, Language, What};
+use crate::read;
+use condition::{Compiled, Subject, language_of};
+
+/// The rules that come with the program.
+const SHIPPED: &str = include_str!("shipped.toml");
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleFile {
+    rule: Vec<Rule>,
+}
+
+/// Why a rule can't be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RuleError {
+    #[error("rules can't be read: {0}")]
+    NotToml(String),
+    #[error("there are two rules `{0}`; give one of them another id")]
+    SameId(String),
+    #[error("rule `{0}`: an id is made of small letters, digits and `-`")]
+    BadId(String),
+    #[error("rule `{rule}`: condition {number} {what}")]
+    BadCondition { rule: String, number: usize, what: &'static str },
+    #[error("rule `{0}` has no condition; give it a `[[rule.match]]`")]
+    NoCondition(String),
+    #[error("rule `{0}` has no example that it matches; give it a `[[rule.examples.match]]`")]
+    NoExample(String),
+    #[error("rule `{rule}` does not match its example {number} (`{code}`)")]
+    ExampleNotMatched { rule: String, number: usize, code: String },
+    #[error("rule `{rule}` matches `{code}`, its example {number} of what it must not match")]
+    ExampleMatched { rule: String, number: usize, code: String },
+}
+
+pub(crate) fn shipped() -> Result<Vec<Rule>, RuleError> {
+    parse(SHIPPED)
+}
+
+/// Rules from a file's text.
+pub fn parse(text: &str) -> Result<Vec<Rule>, RuleError> {
+    let file: RuleFile = toml::from_str(text).map_err(|error| RuleError::NotToml(error.to_string()))?;
+    Ok(file.rule)
+}
+
+/// Rules that are ready to be asked, and a way to find the few that a fact may concern.
+#[derive(Debug, Default)]
+pub(crate) struct RuleSet {
+    conditions: Vec<(usize, Compiled)>,
+    /// Conditions by the name of a program or a function.
+    by_program: HashMap<String, Vec<usize>>,
+    by_call: HashMap<String, Vec<usize>>,
+    /// The others.
+    commands: Vec<usize>,
+    calls: Vec<usize>,
+    rest: Vec<usize>,
+}
+
+impl RuleSet {
+    pub fn compile(rules: &[Rule]) -> Result<Self, RuleError> {
+        let mut set = Self::default();
+        let mut ids = HashSet::new();
+        for (index, rule) in rules.iter().enumerate() {
+            let id = || rule.id.clone();
+            let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+            if rule.id.is_empty() || !rule.id.bytes().all(is_plain) {
+                return Err(RuleError::BadId(id()));
+            }
+            if !ids.insert(rule.id.as_str()) {
+                return Err(RuleError::SameId(id()));
+            }
+            if rule.conditions.is_empty() {
+                return Err(RuleError::NoCondition(id()));
+            }
+            for (number, condition) in rule.conditions.iter().enumerate() {
+                let compiled = Compiled::new(condition).map_err(|what| RuleError::BadCondition {
+                    rule: id(),
+                    number: number + 1,
+                    what,
+                })?;
+                set.add(index, compiled);
+            }
+        }
+        for (index, rule) in rules.iter().enumerate() {
+            set.try_examples(index, rule)?;
+        }
+        Ok(set)
+    }
+
+    fn add(&mut self, rule: usize, condition: Compiled) {
+        let number = self.conditions.len();
+        let exact: Option<Vec<_>> =
+            condition.names.iter().map(|name| name.exact().map(str::to_owned)).collect();
+        let exact = exact.unwrap_or_default();
+        let (by_name, others) = match condition.subject {
+            Subject::Command => (&mut self.by_program, &mut self.commands),
+            Subject::Call => (&mut self.by_call, &mut self.calls),
+            _ => {
+                self.rest.push(number);
+                self.conditions.push((rule, condition));
+                return;
+            }
+        };
+        if exact.is_empty() {
+            others.push(number);
+        }
+        for name in exact {
+            by_name.entry(name).or_default().push(number);
+        }
+        self.conditions.push((rule, condition));
+    }
+
+    fn try_examples(&self, index: usize, rule: &Rule) -> Result<(), RuleError> {
+        if rule.examples.matching.is_empty() {
+            return Err(RuleError::NoExample(rule.id.clone()));
+        }
+        let is_matched = |example: &Example| {
+            let facts = read(language_of(example.language), &example.code);
+            facts.iter().any(|fact| self.matching(fact).any(|rule| rule == index))
+        };
+        let describe = |example: &Example| example.code.clone();
+        for (number, example) in rule.examples.matching.iter().enumerate() {
+            if !is_matched(example) {
+                let (rule, number) = (rule.id.clone(), number + 1);
+                return Err(RuleError::ExampleNotMatched { rule, number, code: describe(example) });
+            }
+        }
+        for (number, example) in rule.examples.not_match.iter().enumerate() {
+            if is_matched(example) {
+                let (rule, number) = (rule.id.clone(), number + 1);
+                return Err(RuleError::ExampleMatched { rule, number, code: describe(example) });
+            }
+        }
+        Ok(())
+    }
+
+    /// The rules that match a fact, by index; one may come twice.
+    pub fn matching<'a>(&'a self, fact: &'a Fact) -> impl Iterator<Item = usize> + 'a {
+        const NONE: &[usize] = &[];
+        let (named, others) = match &fact.what {
+            What::Command(command) => {
+                let named = command.name().and_then(|name| self.by_program.get(name));
+                (named.map_or(NONE, Vec::as_slice), self.commands.as_slice())
+            }
+            What::Call(call) => {
+                (self.by_call.get(&call.name).map_or(NONE, Vec::as_slice), self.calls.as_slice())
+            }
+            _ => (NONE, self.rest.as_slice()),
+        };
+        named.iter().chain(others).filter_map(|number| {
+            let (rule, condition) = &self.conditions[*number];
+            condition.holds(fact).then_some(*rule)
+        })
+    }
+}
+
+/// For messages about rules.
+pub fn language_named(name: &str) -> Option<Language> {
+    Some(match name {
+        "py" | "python" | "python3" => Language::Python,
+        "js" | "javascript" | "node" => Language::JavaScript,
+        "ts" | "typescript" => Language::TypeScript,
+        "sh" | "bash" | "shell" => Language::Bash,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_shipped_rule_does_what_its_examples_say() {
+        let rules = shipped().unwrap();
+        let errors: Vec<_> =
+            rules.iter().filter_map(|rule| RuleSet::compile(std::slice::from_ref(rule)).err()).collect();
+        assert!(errors.is_empty(), "{errors:#?}");
+        RuleSet::compile(&rules).unwrap();
+    }
+}

@@ -1,0 +1,290 @@
+//! Where records can be found: by user, client, session, execution, kind and time.
+//!
+//! An index is never the truth. It says which *blocks* of a segment (some 64 KiB of lines) may hold what is looked for;
+//! what is found is read from the segment. One that is missing or damaged is made again from its segment. That of the
+//! newest segment is kept in memory and written to a file of its own when the segment is full.
+//!
+//! A value is kept as 64 bits of its hash: two that share them cost a look at a block, nothing else.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use redoma_model::{AuditEvent, AuditKind, AuditQuery, AuditRecord};
+
+use super::segment::{self, Line, Lines};
+
+const BLOCK: u64 = 64 << 10;
+const MAGIC: &[u8; 8] = b"rdmaidx1";
+
+/// The fields that are looked for.
+#[derive(Debug, Clone, Copy)]
+enum Field {
+    Kind = 1,
+    User,
+    Client,
+    Session,
+    Execution,
+}
+
+/// FNV-1a: quick, and the same on every machine.
+fn term(field: Field, value: &str) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ field as u64;
+    for byte in value.bytes() {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    hash
+}
+
+/// What a record can be found by.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Terms([Option<u64>; 5]);
+
+impl Terms {
+    pub fn of(event: &AuditEvent) -> Self {
+        let who = event.who();
+        let user = who.and_then(|who| who.user.as_deref());
+        let client = who.and_then(|who| who.client.as_deref());
+        Self([
+            Some(term(Field::Kind, event.kind().name())),
+            user.map(|user| term(Field::User, user)),
+            client.map(|client| term(Field::Client, client)),
+            event.session().map(|session| term(Field::Session, session.as_str())),
+            event.execution().map(|execution| term(Field::Execution, execution.as_str())),
+        ])
+    }
+}
+
+/// Lines that are looked at together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Block {
+    offset: u64,
+    end: u64,
+    first: u64,
+    last: u64,
+    earliest: i64,
+    latest: i64,
+}
+
+/// What is known about a segment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct SegmentIndex {
+    pub number: u64,
+    blocks: Vec<Block>,
+    /// The blocks of each term, in order.
+    postings: HashMap<u64, Vec<u32>>,
+}
+
+impl SegmentIndex {
+    pub fn new(number: u64) -> Self {
+        Self { number, ..Self::default() }
+    }
+
+    /// How much of the segment is known.
+    pub fn end(&self) -> u64 {
+        self.blocks.last().map_or(0, |block| block.end)
+    }
+
+    pub fn last_seq(&self) -> u64 {
+        self.blocks.last().map_or(0, |block| block.last)
+    }
+
+    pub fn latest(&self) -> i64 {
+        self.blocks.iter().map(|block| block.latest).max().unwrap_or(i64::MIN)
+    }
+
+    pub fn add(&mut self, seq: u64, at: i64, terms: &Terms, offset: u64, end: u64) {
+        match self.blocks.last_mut() {
+            Some(block) if block.end - block.offset < BLOCK => {
+                (block.end, block.last) = (end, seq);
+                (block.earliest, block.latest) = (block.earliest.min(at), block.latest.max(at));
+            }
+            _ => self.blocks.push(Block { offset, end, first: seq, last: seq, earliest: at, latest: at }),
+        }
+        let block = u32::try_from(self.blocks.len() - 1).unwrap_or(u32::MAX);
+        for term in terms.0.iter().flatten() {
+            let blocks = self.postings.entry(*term).or_default();
+            if blocks.last() != Some(&block) {
+                blocks.push(block);
+            }
+        }
+    }
+
+    /// A line that was read. One that is no record can't be found; `verify` tells about it.
+    pub fn add_line(&mut self, line: &[u8], offset: u64, end: u64) {
+        if let Ok(record) = serde_json::from_slice::<AuditRecord>(line) {
+            self.add(record.seq, record.at, &Terms::of(&record.event), offset, end);
+        }
+    }
+
+    /// Made anew from the segment.
+    pub fn scan(folder: &Path, number: u64) -> io::Result<Self> {
+        let mut index = Self::new(number);
+        let mut lines = Lines::of(File::open(segment::path(folder, number))?, 0)?;
+        let mut line = Vec::new();
+        loop {
+            let offset = lines.offset;
+            match lines.next(&mut line)? {
+                Some(Line::Whole) => index.add_line(&line, offset, lines.offset),
+                Some(Line::TooLong) => {}
+                Some(Line::Unfinished) | None => return Ok(index),
+            }
+        }
+    }
+
+    /// The parts of the segment that may hold what is looked for, in order.
+    pub fn candidates(&self, query: &AuditQuery) -> Vec<(u64, u64)> {
+        let mut wanted: Vec<Vec<u32>> = Vec::new();
+        let blocks_of =
+            |field, value: &str| self.postings.get(&term(field, value)).cloned().unwrap_or_default();
+        wanted.extend(query.user.as_ref().map(|user| blocks_of(Field::User, user)));
+        wanted.extend(query.client.as_ref().map(|client| blocks_of(Field::Client, client)));
+        wanted.extend(query.session.as_ref().map(|session| blocks_of(Field::Session, session.as_str())));
+        wanted.extend(
+            query.execution.as_ref().map(|execution| blocks_of(Field::Execution, execution.as_str())),
+        );
+        if !query.kinds.is_empty() {
+            let mut any: Vec<u32> =
+                query.kinds.iter().flat_map(|kind: &AuditKind| blocks_of(Field::Kind, kind.name())).collect();
+            any.sort_unstable();
+            any.dedup();
+            wanted.push(any);
+        }
+        let is_wanted = |at: usize, block: &Block| {
+            let at = u32::try_from(at).unwrap_or(u32::MAX);
+            let is_after = query.after.is_none_or(|after| {
+                if query.newest_first { block.first < after } else { block.last > after }
+            });
+            is_after
+                && query.since.is_none_or(|since| block.latest >= since)
+                && query.until.is_none_or(|until| block.earliest < until)
+                && wanted.iter().all(|blocks| blocks.binary_search(&at).is_ok())
+        };
+        let found = self.blocks.iter().enumerate().filter(|(at, block)| is_wanted(*at, block));
+        found.map(|(_, block)| (block.offset, block.end)).collect()
+    }
+
+    /// Writes it beside its segment. Whether that worked out matters to nobody but the next search.
+    pub fn save(&self, folder: &Path) -> io::Result<()> {
+        let path = segment::index_path(folder, self.number);
+        let fresh = path.with_extension("index.new");
+        let bytes = self.bytes();
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+        file.write_all(&bytes)?;
+        drop(file);
+        fs::rename(&fresh, &path)
+    }
+
+    /// The saved one, if it is whole and knows all of its segment.
+    pub fn load(folder: &Path, number: u64) -> Option<Self> {
+        let bytes = fs::read(segment::index_path(folder, number)).ok()?;
+        let index = Self::parse(&bytes).filter(|index| index.number == number)?;
+        let length = fs::metadata(segment::path(folder, number)).ok()?.len();
+        (index.end() == length).then_some(index)
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        let number = |out: &mut Vec<u8>, value: u64| out.extend_from_slice(&value.to_le_bytes());
+        number(&mut out, self.number);
+        number(&mut out, self.blocks.len() as u64);
+        for block in &self.blocks {
+            for value in [block.offset, block.end, block.first, block.last] {
+                number(&mut out, value);
+            }
+            out.extend_from_slice(&block.earliest.to_le_bytes());
+            out.extend_from_slice(&block.latest.to_le_bytes());
+        }
+        number(&mut out, self.postings.len() as u64);
+        for (term, blocks) in &self.postings {
+            number(&mut out, *term);
+            number(&mut out, blocks.len() as u64);
+            out.extend(blocks.iter().flat_map(|block| block.to_le_bytes()));
+        }
+        let sum = crc32fast::hash(&out);
+        out.extend_from_slice(&sum.to_le_bytes());
+        out
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let (content, sum) = bytes.split_last_chunk::<4>()?;
+        if crc32fast::hash(content) != u32::from_le_bytes(*sum) {
+            return None;
+        }
+        let mut rest = content.strip_prefix(MAGIC)?;
+        let number = take(&mut rest)?;
+        let count = take(&mut rest)?;
+        let mut index = Self::new(number);
+        for _ in 0..count {
+            let [offset, end, first, last] =
+                [take(&mut rest)?, take(&mut rest)?, take(&mut rest)?, take(&mut rest)?];
+            let (earliest, latest) = (take(&mut rest)?.cast_signed(), take(&mut rest)?.cast_signed());
+            index.blocks.push(Block { offset, end, first, last, earliest, latest });
+        }
+        let count = take(&mut rest)?;
+        for _ in 0..count {
+            let (term, length) = (take(&mut rest)?, take(&mut rest)?);
+            let (blocks, after) = rest.split_at_checked(usize::try_from(length.checked_mul(4)?).ok()?)?;
+            rest = after;
+            let blocks =
+                blocks.chunks_exact(4).filter_map(|four| four.try_into().ok()).map(u32::from_le_bytes);
+            index.postings.insert(term, blocks.collect());
+        }
+        Some(index)
+    }
+}
+
+fn take(rest: &mut &[u8]) -> Option<u64> {
+    let (eight, after) = rest.split_first_chunk::<8>()?;
+    *rest = after;
+    Some(u64::from_le_bytes(*eight))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn index() -> SegmentIndex {
+        let mut index = SegmentIndex::new(3);
+        for seq in 1..500_u64 {
+            let user = term(Field::User, &format!("user-{}", seq % 50));
+            let terms = Terms([Some(term(Field::Kind, "admin")), Some(user), None, None, None]);
+            index.add(seq, i64::try_from(seq * 10).unwrap(), &terms, seq * 1000, seq * 1000 + 1000);
+        }
+        index
+    }
+
+    #[test]
+    fn a_saved_index_is_the_same_or_none() {
+        let index = index();
+        let bytes = index.bytes();
+        assert_eq!(SegmentIndex::parse(&bytes), Some(index));
+        for at in (0..bytes.len()).step_by(7) {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 4;
+            assert_eq!(SegmentIndex::parse(&damaged), None, "byte {at}");
+            assert_eq!(SegmentIndex::parse(&bytes[..at]), None, "cut to {at}");
+        }
+    }
+
+    #[test]
+    fn only_blocks_that_may_hold_it_are_looked_at() {
+        let index = index();
+        let all = index.candidates(&AuditQuery::default());
+        assert!(all.len() > 5);
+        assert_eq!((all[0].0, all.last().unwrap().1), (1000, 500_000));
+        let of = |change: fn(&mut AuditQuery)| {
+            let mut query = AuditQuery::default();
+            change(&mut query);
+            index.candidates(&query)
+        };
+        assert_eq!(of(|query| query.user = Some("nobody".to_owned())), []);
+        assert_eq!(of(|query| query.kinds = vec![AuditKind::FileRead]), []);
+        assert_eq!(of(|query| query.since = Some(4990)), [*all.last().unwrap()]);
+        assert_eq!(of(|query| query.until = Some(11)), [all[0]]);
+        assert_eq!(of(|query| query.after = Some(498)), [*all.last().unwrap()]);
+        assert!(of(|query| query.user = Some("user-7".to_owned())).len() > 5);
+    }
+}
