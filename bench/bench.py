@@ -14,11 +14,13 @@ from pathlib import Path
 
 import flat
 import fresh
+import governed
 import http_load
 import inside
 import leaks
 import load
 import memory
+import neighbour
 import over_http
 import sessions
 from contenders import Engine, Jupyter, OpenTerminal
@@ -41,6 +43,8 @@ SECTIONS = {
     "j": http_load.many_clients,
     "k": flat.flat,
     "l": sessions.live,
+    "m": neighbour.neighbour,
+    "n": governed.governed,
 }
 PREAMBLE = """\
 Times are from asking until the output is there, for one client unless said otherwise. In (a), (b) and (c) the contenders take
@@ -51,7 +55,7 @@ an environment of its own).
 bubblewrap, nsjail, runsc and docker are called as their users would, with the same files to see, no network and no capabilities. The
 first three set up no control group here, bubblewrap and nsjail no system call filter, none of them Landlock. For Jupyter the time
 ends when the output is there; shutting the kernel down is not counted. Open Terminal isolates nothing by itself. "redoma, warm" is
-a run in a fresh sandbox through the engine, asked for over a pipe. (i) to (l) are over HTTP, from a `redoma serve` on the loopback
+a run in a fresh sandbox through the engine, asked for over a pipe. (i) to (n) are over HTTP, from a `redoma serve` on the loopback
 interface with its data on disk.
 """
 
@@ -122,7 +126,7 @@ def arguments():
     parser.add_argument("--data-dir", required=True, help="where its runtime is")
     parser.add_argument("--cache", required=True, help="where the peers are, and results.json goes")
     parser.add_argument("--rounds", type=int, default=200, help="how much of everything; 200 takes about sixteen minutes")
-    parser.add_argument("--seconds", type=float, default=60, help="how long the many clients of section j work")
+    parser.add_argument("--seconds", type=float, default=60, help="how long the many clients of section j, and the neighbours of m, work")
     parser.add_argument("--only", default="".join(SECTIONS), help="sections to run, such as a,b,g; not written to RESULTS.md")
     parser.add_argument("--results", type=Path, help="the Markdown file to write instead, with a JSON file beside it")
     options = parser.parse_args()
