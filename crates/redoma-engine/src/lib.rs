@@ -3,6 +3,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `runtime.rs` | what is inside sandboxes: a prepared runtime, or any root file system folder |
+//! | `libraries.rs` | which libraries a runtime has, in which versions |
 //! | `language.rs` | the table of languages |
 //! | `host.rs` | which layers this host gives, and whether that is enough |
 //! | `staging.rs` | the files that go in |
@@ -52,6 +53,7 @@ mod imports;
 pub mod interpreter;
 mod kernel;
 pub mod language;
+mod libraries;
 pub mod meter;
 mod native;
 mod outcome;
@@ -77,6 +79,7 @@ pub use engine::Engine;
 pub use host::{Host, Refused};
 pub use kernel::{Cell, CellEnd, Kernel, KernelHandle, KernelRequest};
 pub use language::{Language, Languages, UnknownLanguage};
+pub use libraries::libraries;
 pub use native::{InsideFiles, Native, NativeConfig, Supply};
 pub use outlet::{FolderOutlet, Outlet, Put};
 pub use pipes::Stdin;

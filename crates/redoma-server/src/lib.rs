@@ -38,6 +38,7 @@ mod rates;
 mod reload;
 mod upload;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -95,6 +96,8 @@ pub struct ServerConfig {
 /// What programs are run with, for those who ask; where it is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Versions {
+    /// Of Python's libraries, by the names under which they are imported.
+    pub libraries: Arc<BTreeMap<String, String>>,
     pub python: Option<String>,
     pub node: Option<String>,
 }

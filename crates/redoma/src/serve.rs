@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use redoma_engine::interpreter::{FileTypes, Interpreter, InterpreterParts, Sweeper};
 use redoma_engine::readers::Readers;
-use redoma_engine::{Engine, Host, Level, Runtime, pressure};
+use redoma_engine::{Engine, Host, Level, Runtime, libraries, pressure};
 use redoma_model::{ByteSize, Layer, Owner, Role};
 use redoma_server::{App, KernelLimits, Listening, Reload, ServerConfig, Versions};
 use redoma_store::{KeyRecord, NewKey, Secret, Store};
@@ -61,11 +61,13 @@ pub fn serve(global: &Global, arguments: &ServeArguments) -> anyhow::Result<Exit
     let concurrency = engine::concurrency(config.engine())?;
     let profiles = config.book()?;
     let native = engine::native(&config, &data_dir, &profile, supply, &[])?;
-    let versions = Runtime::find(&profile.runtime, &data_dir)?.manifest().map(|manifest| Versions {
-        python: Some(manifest.python_version.clone()),
-        node: manifest.node_version.clone(),
-    });
-    let versions = versions.unwrap_or_default();
+    let runtime = Runtime::find(&profile.runtime, &data_dir)?;
+    let versions = Versions {
+        libraries: Arc::new(libraries(&runtime)),
+        python: runtime.manifest().map(|manifest| manifest.python_version.clone()),
+        node: runtime.manifest().and_then(|manifest| manifest.node_version.clone()),
+    };
+    drop(runtime);
 
     let store = Arc::new(engine::store(&config, &data_dir)?);
     let removed = store.recover().context("the store could not be put in order")?;

@@ -22,6 +22,12 @@ fn a_key_that_is_bound_to_a_profile_has_no_other() {
     let names: Vec<_> =
         listed["profiles"].as_array().unwrap().iter().map(|profile| &profile["name"]).collect();
     assert_eq!(names, ["strict"]);
+    let libraries = listed["profiles"][0]["libraries"].as_array().unwrap();
+    let version =
+        libraries.iter().find(|library| library["name"] == "numpy").map(|library| &library["version"]);
+    assert!(version.and_then(Value::as_str).is_some_and(|version| version.contains('.')), "{libraries:?}");
+    // What is shipped names nothing that is not there.
+    assert!(libraries.iter().all(|library| library["version"].is_string()), "{libraries:?}");
 
     // Its languages and libraries hold, also for chats that name no profile.
     let ran = run(&server, &ana, "bash", "echo hello");

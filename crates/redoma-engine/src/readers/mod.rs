@@ -26,7 +26,7 @@ use crate::supervise::Cancel;
 use crate::turns::{Concurrency, Turns};
 
 pub use inside::be_reader;
-use process::Reader;
+use process::{Reader, Trouble};
 
 /// What a reader is called: how it is started, and what `ps` shows.
 pub const NAME: &str = "redoma-reader";
@@ -71,9 +71,9 @@ impl Readers {
             return Ok(vec![unread(language, Why::TooDeep)]);
         }
         let _turn = self.turns.wait(owner, cancel)?;
-        // One that waited may have died meanwhile, which is not the text's doing.
-        for _ in 0..2 {
-            let waiting = self.idle().pop();
+        // One that waited may have died meanwhile, which is not the text's doing; that a new one does is.
+        for attempt in 0..2 {
+            let waiting = if attempt == 0 { self.idle().pop() } else { None };
             let mut reader = match waiting {
                 Some(reader) => reader,
                 None => Reader::start(&self.program, PATIENCE).map_err(RunError::Reader)?,
@@ -85,12 +85,11 @@ impl Readers {
                     }
                     return Ok(facts);
                 }
-                Err(process::Trouble::Before) => {}
-                Err(process::Trouble::With(why)) => return Ok(vec![unread(language, why)]),
+                Err(Trouble::Died) => {}
+                Err(Trouble::Unread(why)) => return Ok(vec![unread(language, why)]),
             }
         }
-        let why = "a process that reads programs dies before it is given one";
-        Err(RunError::Reader(std::io::Error::other(why)))
+        Ok(vec![unread(language, Why::NotParsed)])
     }
 }
 

@@ -18,10 +18,19 @@ const MOST_SAID: usize = 32 << 20;
 /// What went wrong.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// It was of no use before it had the text.
-    Before,
-    /// It had the text.
-    With(Why),
+    /// It is not there any more.
+    Died,
+    /// It is, and took too long or said what makes no sense.
+    Unread(Why),
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::TimedOut => Self::Unread(Why::NotParsed),
+            _ => Self::Died,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -70,18 +79,17 @@ impl Reader {
         let mut head = [0u8; 5];
         head[..4].copy_from_slice(&u32::try_from(code.len()).unwrap_or(u32::MAX).to_le_bytes());
         head[4] = super::inside::number_of(language);
-        self.send(&head, until).map_err(|_| Trouble::Before)?;
-        let unreadable = |_| Trouble::With(Why::NotParsed);
-        self.send(code.as_bytes(), until).map_err(unreadable)?;
+        self.send(&head, until)?;
+        self.send(code.as_bytes(), until)?;
         let mut length = [0u8; 4];
-        self.receive(&mut length, until).map_err(unreadable)?;
+        self.receive(&mut length, until)?;
         let length = u32::from_le_bytes(length) as usize;
         if length > MOST_SAID {
-            return Err(Trouble::With(Why::TooDeep));
+            return Err(Trouble::Unread(Why::TooDeep));
         }
         let mut said = vec![0u8; length];
-        self.receive(&mut said, until).map_err(unreadable)?;
-        serde_json::from_slice(&said).map_err(|_| Trouble::With(Why::NotParsed))
+        self.receive(&mut said, until)?;
+        serde_json::from_slice(&said).map_err(|_| Trouble::Unread(Why::NotParsed))
     }
 
     fn send(&mut self, mut bytes: &[u8], until: Instant) -> io::Result<()> {

@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{blocking, id};
-use crate::App;
 use crate::auth::Caller;
 use crate::failure::{Failure, Problem};
 use crate::reload::Reloaded;
+use crate::{App, Versions};
 
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ProfileList {
@@ -29,9 +29,9 @@ pub struct ProfileView {
     description: String,
     /// The languages that programs may be in.
     languages: Vec<String>,
-    /// Python modules that may be imported beside the standard library; absent if all may.
+    /// Python modules that may be imported beside the standard library; absent if all that there are may.
     #[serde(skip_serializing_if = "Option::is_none")]
-    libraries: Option<Vec<String>>,
+    libraries: Option<Vec<LibraryView>>,
     /// `none`: programs reach nothing but their files.
     network: &'static str,
     /// What a model is to know about working here.
@@ -42,14 +42,26 @@ pub struct ProfileView {
     limits: serde_json::Value,
 }
 
-impl From<&GovernedProfile> for ProfileView {
-    fn from(governed: &GovernedProfile) -> Self {
+/// A module that may be imported.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct LibraryView {
+    name: String,
+    /// As it is installed; absent if it is not.
+    version: Option<String>,
+}
+
+impl ProfileView {
+    fn new(governed: &GovernedProfile, versions: &Versions) -> Self {
         let profile = &governed.profile;
+        let library = |name: &String| LibraryView {
+            name: name.clone(),
+            version: versions.libraries.get(name).cloned(),
+        };
         Self {
             name: profile.name.clone(),
             description: profile.description.clone(),
             languages: profile.languages.clone(),
-            libraries: profile.libraries.listed().map(<[String]>::to_vec),
+            libraries: profile.libraries.listed().map(|names| names.iter().map(library).collect()),
             network: "none",
             prompt: profile.prompt.clone(),
             limits: serde_json::to_value(&profile.limits).unwrap_or_default(),
@@ -65,7 +77,11 @@ pub async fn list(State(app): State<Arc<App>>, Caller(principal): Caller) -> Jso
     let may_choose =
         |governed: &&Arc<GovernedProfile>| book.choose(&principal, Some(&governed.profile.name)).is_ok();
     Json(ProfileList {
-        profiles: book.all().filter(may_choose).map(|governed| (&**governed).into()).collect(),
+        profiles: book
+            .all()
+            .filter(may_choose)
+            .map(|governed| ProfileView::new(governed, &app.config.versions))
+            .collect(),
     })
 }
 

@@ -7,9 +7,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use redoma_engine::interpreter::{Because, GovernedProfile};
+use redoma_engine::{Runtime, libraries};
 use redoma_model::{Owner, Principal, Role};
 
 use super::profiles::flat;
+use super::suggestion::nearest;
 use super::{Config, data_dir};
 use crate::cli::{ConfigCommand, Global};
 use crate::{engine, terminal};
@@ -90,11 +92,35 @@ fn check(global: &Global, data_dir: &Path, file: Option<&Path>) -> ExitCode {
                 |path| format!("{} is sound", path.display()),
             );
             terminal::done(&shown);
+            tell_missing_libraries(&config, data_dir);
             ExitCode::SUCCESS
         }
         Err(error) => {
             terminal::error(&format!("{error:#}"));
             ExitCode::from(1)
+        }
+    }
+}
+
+/// A list of libraries with a name in it that nothing has is not wrong, and probably not meant.
+fn tell_missing_libraries(config: &Config, data_dir: &Path) {
+    for profile in config.profiles().into_iter().flatten().map(|(_, profile)| profile) {
+        let Ok(runtime) = Runtime::find(&profile.runtime, data_dir) else { return };
+        let there = libraries(&runtime);
+        let missing: Vec<_> = profile
+            .libraries
+            .listed()
+            .into_iter()
+            .flatten()
+            .filter(|name| !there.contains_key(*name))
+            .collect();
+        for name in missing.into_iter().filter(|_| !there.is_empty()) {
+            let near = nearest(name, there.keys().map(String::as_str))
+                .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+            terminal::warning(&format!(
+                "profile `{}`: the runtime has no library `{name}`{near}",
+                profile.name
+            ));
         }
     }
 }
