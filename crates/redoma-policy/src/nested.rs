@@ -35,6 +35,11 @@ thread_local! {
     static LEFT: Cell<Option<Allowance>> = const { Cell::new(None) };
 }
 
+/// Whether this thread is reading something. What panics then is a parser over a hostile text, and is seen to.
+pub fn is_reading() -> bool {
+    LEFT.get().is_some()
+}
+
 /// Runs a reader on `code` within the allowance, which the outermost reader opens.
 pub(crate) fn reading(code: &str, language: Language, read: impl FnOnce() -> Vec<Fact>) -> Vec<Fact> {
     let outer = LEFT.get();

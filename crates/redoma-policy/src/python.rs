@@ -19,6 +19,8 @@ mod nesting;
 mod running;
 mod values;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use ruff_python_ast::visitor::{self, Visitor};
 use ruff_python_ast::{
     ElifElseClause, ExceptHandler, Expr, ExprCall, ExprLambda, MatchCase, Operator, Parameters, Stmt,
@@ -47,16 +49,26 @@ pub fn read(code: &str) -> Vec<Fact> {
         if let Some(facts) = magics::whole_cell(code) {
             return facts;
         }
-        let nesting = nesting::depth(code, mode(code));
-        if nesting > MAX_NESTING {
-            return nested::too_deep(Language::Python);
+        let mode = mode(code);
+        if mode == Mode::Ipython
+            && let Ok(facts) = catch_unwind(AssertUnwindSafe(|| read_within(code, mode)))
+        {
+            return facts;
         }
-        nested::with_stack_for(nesting, STACK_PER_LEVEL, || read_module(code))
+        // Also where the parser has panicked: the rarer commands are what it does that over.
+        read_within(code, Mode::Module)
     })
 }
 
-fn read_module(code: &str) -> Vec<Fact> {
-    let mode = mode(code);
+fn read_within(code: &str, mode: Mode) -> Vec<Fact> {
+    let nesting = nesting::depth(code, mode);
+    if nesting > MAX_NESTING {
+        return nested::too_deep(Language::Python);
+    }
+    nested::with_stack_for(nesting, STACK_PER_LEVEL, || read_module(code, mode))
+}
+
+fn read_module(code: &str, mode: Mode) -> Vec<Fact> {
     let parsed = parse_unchecked(code, ParseOptions::from(mode));
     let mut reader = Reader {
         facts: Vec::new(),

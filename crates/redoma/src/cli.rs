@@ -130,11 +130,12 @@ On its first start it makes an admin key, shows it once and keeps it in admin.ke
   redoma keys create --client librechat     a key for LibreChat, which names its users itself
   redoma keys create --user ana             a key for one person or agent
 
-What it serves: /v1 (LibreChat: LIBRECHAT_CODE_BASEURL=http://HOST:8000/v1), /api/v1 (its own API,
-described at /docs), /healthz, /readyz. It listens on this host only; for other hosts name an
-address of a private network with --listen, never one that the internet reaches. TLS is a reverse
-proxy's work.
+What it serves: /v1 (LibreChat: LIBRECHAT_CODE_BASEURL=http://HOST:8000/v1), /jupyter (Jupyter
+clients), /api/v1 (its own API, described at /docs), /healthz, /readyz, /metrics (with an admin
+key). It listens on this host only; for other hosts name an address of a private network with
+--listen, never one that the internet reaches. TLS is a reverse proxy's work.
 
+SIGHUP reads profiles from the configuration again; a file with a mistake in it changes nothing.
 SIGTERM and Ctrl-C let running programs finish for up to 30 s; a second one ends them at once.")]
 pub struct ServeArguments {
     /// Where to listen [default: 127.0.0.1:8000]
