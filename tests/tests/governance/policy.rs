@@ -43,7 +43,10 @@ fn a_denied_cell_leaves_variables_as_they_were() {
         assert_eq!(answer.status, 200, "{}", answer.text());
         answer.json()
     };
-    assert_eq!(cell("py", "x = 5")["ending"], "exited");
+    // One that was denied before any other has taken nothing away.
+    assert_eq!(cell("py", "!rm -rf /")["ending"], "denied");
+    let first = cell("py", "x = 5");
+    assert_eq!((&first["ending"], &first["cell"]["restarted"]), (&json!("exited"), &json!(false)), "{first}");
     for (language, code) in [
         ("py", "x = 6\nimport shutil\nshutil.rmtree('/')"),
         ("py", "x = 6\n!rm -rf /"),

@@ -196,3 +196,37 @@ fn the_file_that_init_writes_is_taken_as_it_is_and_never_overwritten() {
     assert!(said.contains("is there already"), "{said}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "# mine\n");
 }
+
+#[test]
+fn a_module_that_a_program_writes_itself_is_its_own() {
+    let (_home, server) = start("[profiles.few]\nlibraries = []\n[profiles.few.policy]\nmode = \"on\"\n");
+    let (_, key) = new_key(&server, &json!({ "role": "client", "client": "desk", "profile": "few" }));
+    let ran = run(&server, &key, "py", "open('mine.py', 'w').write('x = 5')\nimport mine\nprint(mine.x)");
+    assert_eq!(ran["stdout"]["text"], "5\n", "{ran}");
+    assert_eq!(run(&server, &key, "py", "import numpy")["ending"], "denied");
+}
+
+/// A session's process was made under the profile of whoever began; somebody who is bound to another does not run in it.
+#[test]
+fn who_is_bound_does_not_run_under_another_s_terms() {
+    let (_home, server) = start("[profiles.few]\nlibraries = []\nretention = \"2h\"\n");
+    let key = |profile: Option<&str>| {
+        new_key(&server, &json!({ "role": "user", "client": "desk", "user": "ana", "profile": profile })).1
+    };
+    let (free, bound) = (key(None), key(Some("few")));
+    let session = new_session(&server, &free, &json!({})).json();
+    let path = format!("/api/v1/sessions/{}", session["id"].as_str().unwrap());
+    let cell = |key: &str, code: &str| {
+        let body = json!({ "language": "py", "code": code });
+        server.post(&format!("{path}/executions")).key(key).json(&body).send().json()
+    };
+    assert_eq!(cell(&free, "import numpy; x = 1")["exit_code"], 0);
+    let denied = cell(&bound, "__import__('num' + 'py')");
+    assert_eq!((&denied["exit_code"], &denied["cell"]["restarted"]), (&json!(1), &json!(true)), "{denied}");
+    assert!(denied.to_string().contains("not among the libraries of the profile `few`"), "{denied}");
+    // Nor does it keep anything longer than its profile says.
+    let change =
+        |key: &str| server.request("PATCH", &path).key(key).json(&json!({ "retention": "forever" })).send();
+    assert!(change(&bound).json()["expires_at"].is_string());
+    assert!(change(&free).json()["expires_at"].is_null());
+}

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use redoma_model::{
-    Action, CellReport, Class, Decision, FileName, Finding, Output, Owner, SessionId, Verdict,
+    Action, CellReport, Class, Decision, FileName, Finding, Output, Owner, Profile, SessionId, Verdict,
 };
 use redoma_store::{NewExecution, Outcome};
 
@@ -22,18 +22,25 @@ use crate::supervise::Cancel;
 /// Longer programs are not read, and so do not run where programs are.
 const LONGEST: usize = 1 << 20;
 
-fn too_long(length: usize) -> Verdict {
+/// A denial that is about a program as a whole, by no rule of the policy's.
+fn denial(rule: &str, class: &str, excerpt: String, reason: String, hint: String) -> Verdict {
     let finding = Finding {
-        rule: "too-long".to_owned(),
-        class: Class::Opaque.name().to_owned(),
+        rule: rule.to_owned(),
+        class: class.to_owned(),
         decision: Decision::Deny,
         line: None,
         column: None,
-        excerpt: format!("{length} bytes"),
-        reason: "a program may have at most 1 MiB: longer ones can't be read before they run".to_owned(),
-        hint: Some("put data into files and read them from the program".to_owned()),
+        excerpt,
+        reason,
+        hint: Some(hint),
     };
     Verdict { decision: Decision::Deny, findings: vec![finding] }
+}
+
+fn too_long(length: usize) -> Verdict {
+    let reason = "a program may have at most 1 MiB: longer ones can't be read before they run".to_owned();
+    let hint = "put data into files and read them from the program".to_owned();
+    denial("too-long", Class::Opaque.name(), format!("{length} bytes"), reason, hint)
 }
 
 impl Interpreter {
@@ -62,11 +69,8 @@ impl Interpreter {
             None => redoma_policy::read(known, &code),
         };
         let names = OnceCell::new();
-        // Those that are there already, and what the program seems to write itself: the guard inside sees what is really there.
-        let is_own = |module: &str| {
-            names.get_or_init(|| self.own_modules(shown, request)).contains(module)
-                || code.contains(&format!("{module}.py"))
-        };
+        let is_own =
+            |module: &str| names.get_or_init(|| self.own_modules(shown, request, &code)).contains(module);
         Ok(told(governed.policy.judge(&facts, &code, is_own)))
     }
 }
@@ -76,21 +80,10 @@ impl GovernedProfile {
         if self.profile.languages.contains(&language.id) {
             return None;
         }
-        let finding = Finding {
-            rule: "language".to_owned(),
-            class: "language".to_owned(),
-            decision: Decision::Deny,
-            line: None,
-            column: None,
-            excerpt: language.id.clone(),
-            reason: format!(
-                "the profile `{}` runs {} only",
-                self.profile.name,
-                self.profile.languages.join(", ")
-            ),
-            hint: Some(format!("write it in {}", self.profile.languages.join(" or "))),
-        };
-        Some(Verdict { decision: Decision::Deny, findings: vec![finding] })
+        let Profile { name, languages, .. } = &self.profile;
+        let reason = format!("the profile `{name}` runs {} only", languages.join(", "));
+        let hint = format!("write it in {}", languages.join(" or "));
+        Some(denial("language", "language", language.id.clone(), reason, hint))
     }
 }
 
@@ -120,6 +113,19 @@ fn decision(action: Action) -> Decision {
     }
 }
 
+/// The names that stand before `.py` in a text, found in one pass: a text can have many, and import many others.
+fn written_modules(code: &str) -> impl Iterator<Item = String> + '_ {
+    let is_name = |letter: char| letter.is_alphanumeric() || letter == '_';
+    code.match_indices(".py").filter_map(move |(end, _)| {
+        // A longer name is none that anybody imports.
+        let start = code.floor_char_boundary(end.saturating_sub(LONGEST_NAME));
+        let name = code[start..end].rsplit(|letter| !is_name(letter)).next().unwrap_or_default();
+        (!name.is_empty()).then(|| name.to_owned())
+    })
+}
+
+const LONGEST_NAME: usize = 128;
+
 /// What a model is told about a program that may not run.
 fn message(verdict: &Verdict) -> String {
     let mut text = String::from("This program was not run: a rule of this server forbids it.\n");
@@ -134,15 +140,21 @@ fn message(verdict: &Verdict) -> String {
 }
 
 impl Interpreter {
-    /// The names under which a program can import files that it sees.
-    fn own_modules(&self, session: Option<&SessionId>, request: &ExecutionRequest) -> HashSet<String> {
+    /// The names under which a program can import files that it sees, or seems to write itself: the guard inside knows what
+    /// is really there.
+    fn own_modules(
+        &self,
+        session: Option<&SessionId>,
+        request: &ExecutionRequest,
+        code: &str,
+    ) -> HashSet<String> {
         let files = session.and_then(|id| self.store.current_files(id).ok()).unwrap_or_default();
         let stored = files.iter().map(|(file, _)| &file.name);
         let named = request.files.iter().map(|file| &file.name);
         let first = |name: &FileName| {
             name.as_str().split('/').next().map(|first| first.trim_end_matches(".py").to_owned())
         };
-        stored.chain(named).filter_map(first).collect()
+        stored.chain(named).filter_map(first).chain(written_modules(code)).collect()
     }
 
     /// The answer to a program that may not run: an ordinary one, that a model can act on.
@@ -189,5 +201,21 @@ impl Interpreter {
         self.store.commit(&session, outcome)?;
         self.engine.meter().run(&language.id, &execution.report, Took::default());
         Ok(execution)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_that_a_text_names_as_files_are_found_in_one_pass() {
+        let found = |code: &str| written_modules(code).collect::<Vec<_>>();
+        assert_eq!(
+            found("open('mine.py', 'w'); p = \"lib/other.py\"; x.pyplot; .py"),
+            ["mine", "other", "x"]
+        );
+        assert_eq!(found("é.py"), ["é"]);
+        assert_eq!(found(&format!("{}.py", "a".repeat(1000)))[0].len(), LONGEST_NAME);
     }
 }
