@@ -307,7 +307,8 @@ fn a_websocket_runs_one_program_after_the_other() {
     assert_eq!(socket.hear()["event"], "started");
     assert_eq!(socket.hear()["event"], "stdout");
     socket.say(&json!({ "cancel": true }));
-    assert_eq!(socket.hear()["data"]["ending"], "cancelled");
+    let message = socket.hear();
+    assert_eq!(message["data"]["ending"], "cancelled", "{message}");
     let answer = server.get(&path).key(ADMIN).send();
     assert!((400..500).contains(&answer.status), "without an upgrade: {}", answer.status);
 }

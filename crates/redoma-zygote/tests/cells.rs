@@ -34,6 +34,7 @@ fn pass(name: &str) {
         .env("PYTHONDONTWRITEBYTECODE", "1")
         // Libraries keep things there.
         .env("HOME", home.path())
+        .env("TMPDIR", home.path())
         .current_dir(home.path())
         .stdin(Stdio::null())
         .output()

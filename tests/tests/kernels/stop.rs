@@ -177,3 +177,22 @@ fn javascript_prints_on_after_interrupts() {
     }
     world.assert_sound();
 }
+
+/// Also in the moment in which it starts a program, when bash itself loses an interrupt.
+#[test]
+fn bash_ends_by_itself_whenever_it_is_cancelled() {
+    let world = World::new();
+    let session = Session::new(&world.server);
+    session.cell_in("bash", "x=1");
+    for _ in 0..40 {
+        let mut events = session.stream(&json!({ "language": "bash", "code": "x=2; echo on; sleep 60" }));
+        let id = events.id();
+        events.wait_for("on");
+        assert_eq!(session.cancel(&id), 202);
+        let done = events.result();
+        assert_eq!(done.answer["ending"], "cancelled", "{done}");
+        assert!(done.went_on(), "{done}");
+    }
+    assert_eq!(session.cell_in("bash", "echo $x").stdout(), "1\n");
+    world.assert_sound();
+}

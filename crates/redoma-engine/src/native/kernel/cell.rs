@@ -7,20 +7,22 @@ use redoma_jail::{Event, JailError, Sandbox};
 use redoma_model::{Bundle, LimitName, Limits, Output};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::Signal;
 use serde::Deserialize;
 
+use super::interrupts::Interrupts;
 use super::lineage::Lineage;
 use crate::capture::{Capture, Stream};
 use crate::frames::{Piece, Splitter, note_refused};
+use crate::kernel::KernelHandle as _;
 use crate::pipes::{CHUNK, Pipes, pass_on, read_piece};
 use crate::request::RunError;
 use crate::supervise::{Cancel, DiskUse, Observer, SAMPLE, Stop, Watched};
 
 /// Code up to this length comes in one message; more in pieces of it.
 const ONE_MESSAGE: usize = 48 << 10;
-/// How long a cell that was cancelled may take to end by itself, with its variables.
-const GRACE: Duration = Duration::from_secs(1);
+/// How long a cell that was cancelled may take to end by itself, with its variables. Longer than what the kernel gives to
+/// bash and Node (`PATIENCE` in `redoma_shell.py` and `redoma_node.py`), or they would be ended with it.
+const GRACE: Duration = Duration::from_secs(2);
 /// What a cell shows is at most so much, in all.
 const MOST_SHOWN: usize = 48 << 20;
 const MOST_OUTPUTS: usize = 2000;
@@ -39,6 +41,7 @@ pub(super) struct Watching<'a> {
     pub(super) before: GroupUsage,
     pub(super) limits: &'a Limits,
     pub(super) cancel: &'a Cancel,
+    pub(super) interrupts: &'a Interrupts,
     pub(super) observer: &'a mut dyn Observer,
     pub(super) live: bool,
 }
@@ -85,6 +88,8 @@ enum Content {
         #[serde(default)]
         wait: bool,
     },
+    /// Python has heard an interrupt.
+    Interrupted {},
     Done(Done),
 }
 
@@ -141,7 +146,7 @@ impl Watching<'_> {
             let ready = self.wait(deadline.min(next_sample) - now)?;
             if ready.cancelled && seen.watched.stop.is_none() {
                 // It may stop by itself and keep what it has.
-                self.lineage.head().signal(Signal::INT);
+                self.interrupts.interrupt();
                 seen.watched.stop = Some(Stop::Cancelled);
                 deadline = deadline.min(Instant::now() + GRACE);
             }
@@ -166,6 +171,7 @@ impl Watching<'_> {
             }
             if Instant::now() >= next_sample {
                 next_sample = Instant::now() + SAMPLE;
+                self.interrupts.repeat();
                 if self.sample(&mut seen.watched) {
                     seen.watched.stop = Some(Stop::Limit(LimitName::CpuTime));
                     break;
@@ -233,6 +239,7 @@ impl Watching<'_> {
     fn read(&mut self, seen: &mut Seen, shown: &mut Shown, number: u64) -> Option<Done> {
         let mut buffer = [0u8; CHUNK];
         let mut done = None;
+        let interrupts = self.interrupts;
         for _ in 0..8 {
             let Some(bytes) = read_piece(&mut self.pipes.stdout, &mut buffer) else { break };
             let (capture, observer) = (&mut seen.watched.stdout, &mut *self.observer);
@@ -247,6 +254,7 @@ impl Watching<'_> {
                     Some(Content::Done(said)) if said.number == number => done = Some(said),
                     // Of another cell, or of code that says whatever it likes.
                     Some(Content::Done(_)) | None => note_refused(),
+                    Some(Content::Interrupted {}) => interrupts.note_heard(),
                     Some(content) => shown.show(content, bytes.len(), observer),
                 },
             });
@@ -387,7 +395,7 @@ impl Shown {
             Content::Result { data, metadata } => Output::Result { data, metadata },
             Content::Error { name, value, traceback } => Output::Error { name, value, traceback },
             Content::Clear { wait } => Output::Clear { wait },
-            Content::Done(_) => return,
+            Content::Interrupted {} | Content::Done(_) => return,
         };
         observer.shown(&output);
     }

@@ -5,17 +5,18 @@
 //! | `mod.rs` | a kernel from its start to its end: checkpoints, undo, freezing |
 //! | `lineage.rs` | its process and the checkpoints behind it |
 //! | `cell.rs` | watching one cell |
+//! | `interrupts.rs` | asking it to stop |
 //! | `house.rs` | the sandbox, which a kernel shares with its branches |
 //! | `files.rs` | its workspace, which lives on between cells |
 
 mod cell;
 mod files;
 mod house;
+mod interrupts;
 mod lineage;
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use redoma_jail::cgroup::{Group, GroupLimits, GroupUsage, Weight};
@@ -41,6 +42,7 @@ use crate::transcript::Transcript;
 use cell::{CellEnding, Watching};
 use files::WorkspaceFiles;
 use house::House;
+use interrupts::Interrupts;
 use lineage::Lineage;
 
 /// Processes beyond the code's own: its checkpoints.
@@ -64,7 +66,7 @@ pub(crate) struct NativeKernel {
     id: u64,
     house: Arc<Mutex<House>>,
     files: WorkspaceFiles,
-    handle: Arc<Handle>,
+    handle: Arc<Interrupts>,
     /// How many cells it was told to run, of any outcome.
     number: u64,
     undo: Option<usize>,
@@ -73,18 +75,6 @@ pub(crate) struct NativeKernel {
     used: GroupUsage,
     /// Whether it was said that there are no checkpoints while something is open.
     has_told_of_lines: bool,
-}
-
-/// The process to interrupt, while a cell runs.
-#[derive(Debug, Default)]
-struct Handle(Mutex<Option<OwnedFd>>);
-
-impl KernelHandle for Handle {
-    fn interrupt(&self) {
-        if let Some(pidfd) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            let _ = rustix::process::pidfd_send_signal(pidfd, Signal::INT);
-        }
-    }
 }
 
 impl NativeKernel {
@@ -262,7 +252,7 @@ impl Kernel for NativeKernel {
         if let Some(group) = house.group() {
             group.reset_peak();
         }
-        *self.handle.0.lock().unwrap_or_else(PoisonError::into_inner) = self.lineage.head_pidfd();
+        self.handle.aim(self.lineage.head_pidfd());
         let mut transcript = Transcript::new(observer);
         let watched = Watching {
             sandbox: &house.sandbox,
@@ -273,11 +263,12 @@ impl Kernel for NativeKernel {
             before,
             limits: &limits,
             cancel,
+            interrupts: &self.handle,
             observer: &mut transcript,
             live: cell.live,
         }
         .watch(cell.language, cell.code, self.number);
-        self.handle.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.handle.aim(None);
         let cell::Seen { mut watched, ending, notes: said } = watched?;
         notes.extend(said);
         let mut done = CellReport { number: self.number, ..CellReport::default() };
@@ -465,7 +456,7 @@ impl Kernel for NativeKernel {
     }
 
     fn handle(&self) -> Arc<dyn KernelHandle> {
-        Arc::<Handle>::clone(&self.handle)
+        Arc::<Interrupts>::clone(&self.handle)
     }
 }
 

@@ -633,6 +633,22 @@ async function evaluate(code, name, awaitsPromise) {
   return [shows ? value : undefined];
 }
 
+// Node keeps an interrupt that came in the very moment in which a script ended, and ends the next script with it. Here it
+// ends one that does nothing.
+const nothing = new vm.Script('Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 30)');
+function settle() {
+  for (let round = 0; round < 5; round++) {
+    try {
+      nothing.runInThisContext({ breakOnSigint: true, displayErrors: false });
+      return;
+    } catch (error) {
+      if (error?.code !== 'ERR_SCRIPT_EXECUTION_INTERRUPTED') {
+        return;
+      }
+    }
+  }
+}
+
 async function run({ token, code, number, awaits }) {
   listen();
   cell?.fail(interrupted);
@@ -710,6 +726,12 @@ commands.on('data', (piece) => {
     if (command?.token !== undefined) {
       // Not from here, so that nothing of this is in a cell's stacks.
       setImmediate(() => run(command).catch(() => reallyExit(1)));
+    } else if (command?.settle !== undefined) {
+      // Signals that have come are looked at once per turn of the loop: all of them were, in the second.
+      setImmediate(() => {
+        settle();
+        setImmediate(() => report({ settled: command.settle }));
+      });
     }
   }
 });

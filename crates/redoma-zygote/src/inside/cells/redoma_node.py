@@ -263,12 +263,30 @@ class Node:
                     elif "error" in report:
                         self.show({"error": report["error"]})
                     elif "end" in report:
-                        return
+                        return self.settle()
             except KeyboardInterrupt:
                 pass  # Whoever asks again wants the same.
             except (Gone, OSError):
                 break
         self.gone(answer, "it could not be interrupted, and was ended")
+
+    def settle(self):
+        """Waits until Node has seen the interrupts that it got: one that comes late is not to end the next cell."""
+        token = os.urandom(8).hex()
+        unsent = memoryview(f"\n{json.dumps({'settle': token})}\n".encode())
+        deadline = time.monotonic() + PATIENCE / 2
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                unsent, reports = self.exchange(unsent, left)
+            except KeyboardInterrupt:
+                continue
+            except (Gone, OSError):
+                return
+            for report in reports:
+                if "display" in report:
+                    os.write(self.pipes[2][0], b".")
+                elif report.get("settled") == token:
+                    return
 
     def gone(self, answer, why):
         self.end()

@@ -38,6 +38,13 @@ class Outputs:
 
     def interrupt(self, signal, frame):
         if self.running:
+            if self.getpid() == self.process:
+                # Whoever asks does it again if nobody says that it was heard.
+                self.running = False
+                try:
+                    self.pass_on({"interrupted": {}})
+                finally:
+                    self.running, self.missed = True, False
             raise KeyboardInterrupt
         self.missed = True
 
