@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Every control group that a `redoma` process with this number has made and not removed.
 pub fn cgroups_of(supervisor: u32) -> Vec<PathBuf> {
@@ -104,6 +105,18 @@ pub fn run_folders_of(data_dir: &Path, supervisor: u32) -> Vec<PathBuf> {
 pub fn mounts() -> Vec<String> {
     let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     text.lines().map(|line| line.split(' ').skip(3).collect::<Vec<_>>().join(" ")).collect()
+}
+
+/// What of a run that has ended is still there when its janitor has had time for all of it.
+pub fn left_for_good(supervisor: u32, uid: Option<u32>, data_dir: &Path) -> Vec<String> {
+    let deadline = Instant::now() + Duration::from_secs(3);
+    loop {
+        let left = leftovers(supervisor, uid, data_dir);
+        if left.is_empty() || Instant::now() > deadline {
+            return left;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 /// Everything that a run by `supervisor` with the sandbox uid `uid` (root mode only) has left behind.

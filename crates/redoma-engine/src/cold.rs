@@ -17,7 +17,7 @@ use crate::program::Invocation;
 use crate::request::{RunError, RunRequest};
 use crate::runtime::{INSIDE, Runtime};
 use crate::staging::{RunFolder, check_names};
-use crate::supervise::{Haste, Interrupt, Observer, Supervisor};
+use crate::supervise::{Interrupt, Observer, Supervisor};
 
 /// Where runs take place.
 #[derive(Debug, Clone, Copy)]
@@ -103,7 +103,6 @@ pub fn run(
         group: group.as_deref(),
         limits,
         interrupt: Interrupt::Signals(&signals),
-        haste: Haste::EndFirst,
         observer,
         pipes,
         stdin: std::mem::take(&mut request.stdin),
@@ -114,15 +113,7 @@ pub fn run(
 
     watched.disk.files = watched.disk.files.saturating_sub(plan.own_inodes());
     let cgroup_version = group.as_deref().map(Group::version);
-    // Nothing runs any more: the group and the staged inputs can go, and with them the janitor's reason to watch.
-    if watched.abandoned {
-        std::mem::forget(group);
-    } else {
-        drop(group);
-    }
-    drop(run_folder);
-    janitor.dismiss();
-
+    let abandoned = watched.abandoned;
     let isolation = IsolationReport {
         engine: "native".to_owned(),
         mode: identity.mode().to_owned(),
@@ -134,7 +125,21 @@ pub fn run(
     };
     let report = report(&request.language.id, &request.terms, watched, isolation, observer);
     let code = std::mem::take(&mut request.source.code);
-    add_files(report, sandbox.workspace(), (&script, &code), &mut request, limits)
+    let report = add_files(report, sandbox.workspace(), (&script, &code), &mut request, limits);
+    // Nothing runs any more but perhaps the sandbox's own init, which is on its way out. It, the group and the staged inputs
+    // go while the answer is read; the janitor sees to it, and keeps the uid until they are gone.
+    if weakening.has("kill") {
+        // Somebody looks at what is left right after this, in the attack suite's own build.
+        if abandoned {
+            std::mem::forget(group);
+        }
+        janitor.dismiss();
+    } else {
+        sandbox.leave_to_its_end();
+        std::mem::forget((group, run_folder, identity));
+        janitor.hand_over();
+    }
+    report
 }
 
 /// A sandbox on its way, and what goes with it.

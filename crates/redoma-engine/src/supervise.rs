@@ -100,15 +100,6 @@ impl Interrupt<'_> {
     }
 }
 
-/// What comes first when the program has ended by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Haste {
-    /// The end of its sandbox.
-    EndFirst,
-    /// The answer, if the program has left nobody behind. Its sandbox is then the caller's to end.
-    AnswerFirst,
-}
-
 /// What was seen from start to end.
 #[derive(Debug)]
 pub(crate) struct Watched {
@@ -153,7 +144,6 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) group: Option<&'a dyn Group>,
     pub(crate) limits: &'a Limits,
     pub(crate) interrupt: Interrupt<'a>,
-    pub(crate) haste: Haste,
     pub(crate) observer: &'a mut dyn Observer,
     pub(crate) pipes: Pipes,
     pub(crate) stdin: Stdin,
@@ -236,7 +226,7 @@ impl Supervisor<'_> {
         }
         // Init alone is left, or beside it a program that stands still at its end: what there is to see can be seen already.
         let is_quiet = stands_still || watched.used.pids_current == Some(1);
-        if self.haste == Haste::EndFirst || watched.stop.is_some() || !is_quiet {
+        if watched.stop.is_some() || !is_quiet {
             self.sandbox.kill_and_wait();
         }
         if watched.stop.is_some() {
@@ -329,7 +319,7 @@ impl Supervisor<'_> {
 
     /// Whether nothing else is in the sandbox than init and one more thread.
     fn only_program_is_left(&self) -> bool {
-        self.haste == Haste::AnswerFirst && self.group.is_some_and(|group| group.pids_current() == Some(2))
+        self.group.is_some_and(|group| group.pids_current() == Some(2))
     }
 
     /// Looks at usage; how much CPU time is left.

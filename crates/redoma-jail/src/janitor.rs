@@ -146,6 +146,14 @@ impl Janitor {
         }
     }
 
+    /// Leaves it to the janitor to remove what was made, while this process goes on with other things or ends. Nobody waits
+    /// for it any more.
+    pub fn hand_over(mut self) {
+        // As if this process had been killed.
+        self.socket = None;
+        std::mem::forget(self);
+    }
+
     /// Says that nothing is left to remove. It can then go while this process still has other things to do.
     pub fn dismiss(&mut self) {
         if let Some(socket) = self.socket.take() {

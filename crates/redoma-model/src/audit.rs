@@ -377,6 +377,8 @@ pub enum AuditEvent {
     FileDeleted(AuditedFile),
     SessionOpened(AuditedSession),
     SessionRemoved(AuditedSession),
+    /// Cells were taken back.
+    SessionUndone(AuditedSession),
     KeyCreated(AuditedKey),
     KeyRevoked(AuditedKey),
     Admin(AuditedAction),
@@ -421,6 +423,7 @@ kinds! {
     FileDeleted = "file_deleted",
     SessionOpened = "session_opened",
     SessionRemoved = "session_removed",
+    SessionUndone = "session_undone",
     KeyCreated = "key_created",
     KeyRevoked = "key_revoked",
     Admin = "admin",
@@ -458,7 +461,9 @@ impl AuditEvent {
             Self::ExecutionStarted(start) | Self::ExecutionDenied(start) => Some(&start.who),
             Self::ExecutionEnded(end) => Some(&end.who),
             Self::FileRead(file) | Self::FileUploaded(file) | Self::FileDeleted(file) => Some(&file.who),
-            Self::SessionOpened(session) | Self::SessionRemoved(session) => Some(&session.who),
+            Self::SessionOpened(session) | Self::SessionRemoved(session) | Self::SessionUndone(session) => {
+                Some(&session.who)
+            }
             Self::KeyCreated(key) | Self::KeyRevoked(key) => Some(&key.who),
             Self::Admin(action) | Self::LoginFailed(action) | Self::RateLimited(action) => Some(&action.who),
             Self::ServerStarted(_)
@@ -474,7 +479,9 @@ impl AuditEvent {
             Self::ExecutionStarted(start) | Self::ExecutionDenied(start) => start.session.as_ref(),
             Self::ExecutionEnded(end) => end.session.as_ref(),
             Self::FileRead(file) | Self::FileUploaded(file) | Self::FileDeleted(file) => Some(&file.session),
-            Self::SessionOpened(session) | Self::SessionRemoved(session) => Some(&session.session),
+            Self::SessionOpened(session) | Self::SessionRemoved(session) | Self::SessionUndone(session) => {
+                Some(&session.session)
+            }
             _ => None,
         }
     }

@@ -158,9 +158,9 @@ fn details(event: &AuditEvent) -> String {
         AuditEvent::FileRead(file) | AuditEvent::FileUploaded(file) | AuditEvent::FileDeleted(file) => {
             format!("{} {} session={}", file.name, ByteSize(file.size), file.session)
         }
-        AuditEvent::SessionOpened(session) | AuditEvent::SessionRemoved(session) => {
-            session.session.to_string()
-        }
+        AuditEvent::SessionOpened(session)
+        | AuditEvent::SessionRemoved(session)
+        | AuditEvent::SessionUndone(session) => session.session.to_string(),
         AuditEvent::KeyCreated(key) | AuditEvent::KeyRevoked(key) => {
             let label = key.label.as_deref().unwrap_or_default();
             format!(

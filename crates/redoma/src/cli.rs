@@ -27,6 +27,32 @@ pub struct Cli {
     pub command: Command,
 }
 
+impl Cli {
+    /// What was said. Describing all commands takes longer than reading them, and `run` has somebody waiting: it is read by
+    /// itself first. Whatever is not plain, such as a mistake or a wish for help, is for the whole.
+    pub fn from_command_line() -> Self {
+        let mut words = std::env::args_os();
+        let program = words.next();
+        if words.next().is_some_and(|command| command == "run")
+            && let Ok(RunAlone { global, arguments }) =
+                RunAlone::try_parse_from(program.into_iter().chain(words))
+        {
+            return Self { global, command: Command::Run(Box::new(arguments)) };
+        }
+        Self::parse()
+    }
+}
+
+/// `redoma run` without the other commands.
+#[derive(Debug, Parser)]
+#[command(disable_help_flag = true)]
+struct RunAlone {
+    #[command(flatten)]
+    global: Global,
+    #[command(flatten)]
+    arguments: RunArguments,
+}
+
 #[derive(Debug, Args)]
 pub struct Global {
     /// Where runtimes and state are kept [default: /var/lib/redoma for root, else ~/.local/share/redoma]

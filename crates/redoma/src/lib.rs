@@ -41,8 +41,6 @@ mod terminal;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 /// The exit code for "redoma itself failed or refused", as opposed to the program's own codes.
 const OWN_FAILURE: u8 = 125;
 
@@ -57,7 +55,7 @@ pub fn main() -> ExitCode {
     if let Some(code) = inside::if_inside() {
         return code;
     }
-    let cli = cli::Cli::parse();
+    let cli = cli::Cli::from_command_line();
     let result = match cli.command {
         cli::Command::Run(arguments) => run::run(&cli.global, arguments),
         cli::Command::Serve(arguments) => serve::serve(&cli.global, &arguments),

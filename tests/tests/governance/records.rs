@@ -201,3 +201,69 @@ fn nothing_runs_that_can_not_be_written_down() {
     let begun = records(&home, &[]).iter().filter(|record| record["kind"] == "execution_started").count();
     assert!(begun >= ran + 2, "{begun} of {ran}");
 }
+
+#[test]
+fn who_looks_at_the_audit_and_who_takes_cells_back_is_in_it() {
+    let (home, server) = start("");
+    let session = server.session(ADMIN);
+    let path = format!("/api/v1/sessions/{session}/executions");
+    for code in ["x = 1", "x = 2"] {
+        let answer = server.post(&path).key(ADMIN).json(&json!({ "language": "py", "code": code })).send();
+        assert_eq!(answer.json()["exit_code"], 0, "{}", answer.text());
+    }
+    let undo =
+        server.post(&format!("/api/v1/sessions/{session}/undo")).key(ADMIN).json(&json!({ "cells": 1 }));
+    assert_eq!(undo.send().status, 200);
+    for (method, path) in [
+        ("GET", "/api/v1/audit?limit=1"),
+        ("GET", "/api/v1/audit/export?kind=admin"),
+        ("POST", "/api/v1/audit/verify"),
+    ] {
+        assert_eq!(server.request(method, path).key(ADMIN).send().status, 200, "{path}");
+    }
+    let all = records(&home, &[]);
+    let undone: Vec<_> = all.iter().filter(|record| record["kind"] == "session_undone").collect();
+    assert_eq!(undone.len(), 1, "{all:#?}");
+    assert_eq!((&undone[0]["session"], &undone[0]["note"]), (&json!(session), &json!("cells: 1")));
+    let looked: Vec<_> =
+        all.iter().filter(|record| record["kind"] == "admin").map(|record| &record["what"]).collect();
+    assert_eq!(looked, ["read_audit", "export_audit", "verify_audit"]);
+    verify(&home);
+}
+
+#[test]
+fn a_filter_with_a_slip_in_it_does_not_show_everything() {
+    let (_home, server) = start("");
+    for question in [
+        "audit?usr=ana",
+        "audit?user=ana&limits=3",
+        "audit?limit=-1",
+        "audit?order=backwards",
+        "audit/export?format=xml",
+        "audit/export?after=3",
+        "audit/stream?befor=1",
+        "sessions?limit=many",
+        "sessions?user=ana",
+    ] {
+        let answer = server.get(&format!("/api/v1/{question}")).key(ADMIN).send();
+        assert_eq!(answer.status, 400, "{question}: {}", answer.text());
+        assert_eq!(answer.json()["code"], "bad_request", "{question}: {}", answer.text());
+    }
+    // Whatever is documented is known.
+    let document = server.get("/openapi.json").send().json();
+    let mut asked = 0;
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        if path.ends_with("/stream") {
+            continue;
+        }
+        let Some(parameters) = operations["get"]["parameters"].as_array() else { continue };
+        let names = parameters.iter().filter(|parameter| parameter["in"] == "query");
+        for name in names.map(|parameter| parameter["name"].as_str().unwrap()) {
+            let path = path.replace("{session}", "none").replace("{key}", "none");
+            let answer = server.get(&format!("{path}?{name}=1")).key(ADMIN).send();
+            assert!(!answer.text().contains("to ask for here"), "{path}?{name}: {}", answer.text());
+            asked += 1;
+        }
+    }
+    assert!(asked > 10, "{asked}");
+}

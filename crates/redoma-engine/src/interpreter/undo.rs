@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use redoma_model::{AuditEvent, FileId, FileName, Principal, Session, SessionId, StoredFile};
+use redoma_model::{AuditEvent, AuditedSession, FileId, FileName, Principal, Session, SessionId, StoredFile};
 use redoma_store::{Added, FileDetails, NewSession, Outcome, Written};
 use serde::Serialize;
 
@@ -71,8 +71,12 @@ impl Interpreter {
                 }
             }
         }
-        self.revert_files(&session, live, wanted, &mut undone)?;
-        Ok(undone)
+        let reverted = self.revert_files(&session, live, wanted, &mut undone);
+        self.note(|| {
+            let note = Some(format!("cells: {count}"));
+            AuditEvent::SessionUndone(AuditedSession { note, ..audited_session(principal, &session) })
+        });
+        reverted.map(|()| undone)
     }
 
     /// A new session of theirs that goes on from this one: with its files and, if there are any, its variables as they are now.

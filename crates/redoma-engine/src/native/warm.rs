@@ -27,7 +27,7 @@ use crate::outcome::{add_files, report};
 use crate::program::Invocation;
 use crate::request::{RunError, RunRequest, Terms};
 use crate::staging::{RunFolder, check_names};
-use crate::supervise::{Cancel, Haste, Interrupt, Observer, Supervisor};
+use crate::supervise::{Cancel, Interrupt, Observer, Supervisor};
 use crate::tools::Tools;
 
 /// A sandbox with a request's program in it.
@@ -239,7 +239,6 @@ impl Assigned for WarmRun<'_, '_> {
             group: remains.group.as_deref(),
             limits,
             interrupt: Interrupt::Cancel(cancel),
-            haste: Haste::AnswerFirst,
             observer,
             pipes,
             stdin: std::mem::take(&mut self.request.stdin),

@@ -13,7 +13,7 @@ mod v2;
 
 use std::fmt::Debug;
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -353,7 +353,10 @@ struct Mounts {
 
 impl Mounts {
     fn read() -> Self {
-        let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        // Enough room at once: the kernel goes through all mounts again for each piece that is asked for.
+        let mut mountinfo = String::with_capacity(16 << 10);
+        let _ =
+            fs::File::open("/proc/self/mountinfo").and_then(|mut file| file.read_to_string(&mut mountinfo));
         let own = read_file(Path::new("/proc/self/cgroup")).unwrap_or_default();
         Self { mounts: parse_mounts(&mountinfo), own: parse_own(&own) }
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use axum::Json;
 use axum::body::{Body, Bytes};
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use redoma_engine::interpreter::audit::{
@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::Sender;
 use utoipa::{IntoParams, ToSchema};
 
+use super::asked::{Asked, Question};
 use super::{blocking, id};
 use crate::App;
 use crate::auth::Caller;
@@ -50,6 +51,11 @@ pub struct Filter {
     since: Option<String>,
     /// Up to then.
     until: Option<String>,
+}
+
+impl Question for Filter {
+    const NAMES: &'static [&'static str] =
+        &["user", "client", "session", "execution", "kind", "since", "until"];
 }
 
 impl Filter {
@@ -95,6 +101,10 @@ pub struct RecordPage {
     limit: Option<usize>,
 }
 
+impl Question for RecordPage {
+    const NAMES: &'static [&'static str] = &["order", "after", "limit"];
+}
+
 #[derive(Debug, Serialize, ToSchema)]
 pub struct RecordList {
     /// As they are in the audit: `kind`, `at`, `seq`, `who`, what goes with the kind, and the seals.
@@ -105,7 +115,8 @@ pub struct RecordList {
     next: Option<u64>,
 }
 
-fn audit(app: &App, caller: &Caller) -> Result<Arc<Audit>, Failure> {
+/// The audit, for who may read it. That somebody does is a record as well.
+async fn audit(app: &Arc<App>, caller: &Caller, what: &'static str) -> Result<Arc<Audit>, Failure> {
     caller.require_admin(app)?;
     let none = || {
         Failure::new(
@@ -114,7 +125,10 @@ fn audit(app: &App, caller: &Caller) -> Result<Arc<Audit>, Failure> {
             "this server keeps no audit: `[audit] enabled` is false",
         )
     };
-    app.interpreter.audit().cloned().ok_or_else(none)
+    let audit = app.interpreter.audit().cloned().ok_or_else(none)?;
+    let (app, principal) = (Arc::clone(app), caller.0.clone());
+    blocking(move || app.interpreter.record_admin(Some(&principal), what)).await?;
+    Ok(audit)
 }
 
 fn failed(error: &AuditError) -> Failure {
@@ -129,10 +143,9 @@ fn failed(error: &AuditError) -> Failure {
 pub async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Query(filter): Query<Filter>,
-    Query(page): Query<RecordPage>,
+    Asked(filter, page): Asked<Filter, RecordPage>,
 ) -> Result<Json<RecordList>, Failure> {
-    let audit = audit(&app, &caller)?;
+    let audit = audit(&app, &caller, "read_audit").await?;
     let limit = page.limit.unwrap_or(100).clamp(1, 1000);
     let newest_first = page.order.unwrap_or_default() == Order::Newest;
     let query = AuditQuery { after: page.after, limit: limit + 1, newest_first, ..filter.query()? };
@@ -158,16 +171,19 @@ pub struct ExportFormat {
     format: Option<Format>,
 }
 
+impl Question for ExportFormat {
+    const NAMES: &'static [&'static str] = &["format"];
+}
+
 /// All records that match, oldest first, as a file.
 #[utoipa::path(get, path = "/api/v1/audit/export", operation_id = "export_audit", tag = "audit", params(Filter, ExportFormat),
     responses((status = 200, content_type = "application/x-ndjson"), (status = 400, body = Problem), (status = 403, body = Problem)))]
 pub async fn export(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Query(filter): Query<Filter>,
-    Query(format): Query<ExportFormat>,
+    Asked(filter, format): Asked<Filter, ExportFormat>,
 ) -> Result<Response, Failure> {
-    let audit = audit(&app, &caller)?;
+    let audit = audit(&app, &caller, "export_audit").await?;
     let (query, format) = (filter.query()?, format.format.unwrap_or_default());
     let (sender, pieces) = Pieces::new();
     tokio::task::spawn_blocking(move || {
@@ -220,6 +236,10 @@ pub struct Since {
     after: Option<u64>,
 }
 
+impl Question for Since {
+    const NAMES: &'static [&'static str] = &["after"];
+}
+
 /// Records as they come, as server-sent events.
 ///
 /// Each event is a record, with its number as `id`. Who is too slow gets an event `missed` with how many went by.
@@ -229,11 +249,10 @@ pub struct Since {
 pub async fn stream(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Query(filter): Query<Filter>,
-    Query(since): Query<Since>,
+    Asked(filter, since): Asked<Filter, Since>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let audit = audit(&app, &caller)?;
+    let audit = audit(&app, &caller, "watch_audit").await?;
     let query = filter.query()?;
     let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.trim().parse().ok());
     let place =
@@ -339,6 +358,10 @@ pub struct KnownHead {
     head: Option<String>,
 }
 
+impl Question for KnownHead {
+    const NAMES: &'static [&'static str] = &["head"];
+}
+
 /// Check that nothing was changed.
 ///
 /// Reads all of it: some seconds per GiB. One at a time.
@@ -348,10 +371,10 @@ pub struct KnownHead {
 pub async fn verify(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Query(known): Query<KnownHead>,
+    Asked(known, _): Asked<KnownHead>,
 ) -> Result<Json<Verification>, Failure> {
     static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let audit = audit(&app, &caller)?;
+    let audit = audit(&app, &caller, "verify_audit").await?;
     let head = known.head.map(|text| text.parse()).transpose();
     let head = head.map_err(|error| Failure::bad_request(format!("{error}")))?;
     let work = move || {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use redoma_engine::interpreter::{ExecutionRequest, Target, Variables, new_execution_id};
@@ -14,6 +14,7 @@ use redoma_model::{ExecutionId, Principal};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::asked::{Asked, Question};
 use super::wire::{ExecutionBody, ExecutionView};
 use super::{blocking, id, stream};
 use crate::App;
@@ -123,9 +124,14 @@ pub async fn run_once(
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct LastExecutions {
     /// At most so many [20, at most 100].
     limit: Option<usize>,
+}
+
+impl Question for LastExecutions {
+    const NAMES: &'static [&'static str] = &["limit"];
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -143,7 +149,7 @@ pub async fn list(
     State(app): State<Arc<App>>,
     Caller(principal): Caller,
     Path(session): Path<String>,
-    Query(last): Query<LastExecutions>,
+    Asked(last, _): Asked<LastExecutions>,
 ) -> Result<Json<ExecutionList>, Failure> {
     let session = id(&session, "session")?;
     let limit = last.limit.unwrap_or(20).clamp(1, 100);

@@ -5,13 +5,14 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use redoma_model::{FileId, Origin, SessionId};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::asked::{Asked, Question};
 use super::wire::FileView;
 use super::{blocking, id};
 use crate::auth::Caller;
@@ -61,10 +62,15 @@ pub async fn upload(
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct Which {
     /// Also earlier versions, and what programs have deleted.
     #[serde(default)]
     all: bool,
+}
+
+impl Question for Which {
+    const NAMES: &'static [&'static str] = &["all"];
 }
 
 /// A session's files.
@@ -77,7 +83,7 @@ pub async fn list(
     State(app): State<Arc<App>>,
     Caller(principal): Caller,
     Path(session): Path<String>,
-    Query(which): Query<Which>,
+    Asked(which, _): Asked<Which>,
 ) -> Result<Json<FileList>, Failure> {
     let session = id(&session, "session")?;
     let files = blocking(move || {

@@ -8,8 +8,10 @@
 //! | `files.rs` | uploads, downloads, artifacts, archives |
 //! | `kernels.rs` | live sessions: interrupt, restart, undo, branch |
 //! | `keys.rs`, `audit.rs` | for admins |
+//! | `asked.rs` | what stands behind a path's question mark |
 //! | `wire.rs` | what all of it looks like as JSON |
 
+mod asked;
 mod audit;
 mod executions;
 mod files;

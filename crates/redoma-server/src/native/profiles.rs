@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use redoma_engine::interpreter::{Because, GovernedProfile};
 use redoma_model::{KeyId, Principal, Role};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::asked::{Asked, Question};
 use super::{blocking, id};
 use crate::auth::Caller;
 use crate::failure::{Failure, Problem};
@@ -151,9 +152,12 @@ pub async fn own(
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ForUser {
     user: Option<String>,
+}
+
+impl Question for ForUser {
+    const NAMES: &'static [&'static str] = &["user"];
 }
 
 /// The profile that a key's holder has.
@@ -167,7 +171,7 @@ pub async fn of_key(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(key): Path<String>,
-    Query(named): Query<ForUser>,
+    Asked(named, _): Asked<ForUser>,
 ) -> Result<Json<EffectiveProfile>, Failure> {
     caller.require_admin(&app)?;
     let key: KeyId = id(&key, "key")?;

@@ -5,11 +5,12 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::asked::{Asked, Question};
 use super::wire::{RetentionField, SessionView};
 use super::{blocking, id};
 use crate::App;
@@ -51,11 +52,16 @@ fn checked_name(name: &str) -> Result<String, Failure> {
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct Page {
     /// Go on after this session.
     after: Option<String>,
     /// At most so many [50, at most 500].
     limit: Option<usize>,
+}
+
+impl Question for Page {
+    const NAMES: &'static [&'static str] = &["after", "limit"];
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -73,7 +79,7 @@ pub struct SessionList {
 pub async fn list(
     State(app): State<Arc<App>>,
     Caller(principal): Caller,
-    Query(page): Query<Page>,
+    Asked(page, _): Asked<Page>,
 ) -> Result<Json<SessionList>, Failure> {
     let limit = page.limit.unwrap_or(50).clamp(1, 500);
     let after = page.after.as_deref().map(|after| id(after, "session")).transpose()?;
