@@ -141,12 +141,13 @@ fn a_collector_gets_the_way_of_each_request_and_nobodys_name() {
     // A cell, with its events as they come.
     let session = server.session(ADMIN);
     let path = format!("/api/v1/sessions/{session}/executions");
-    let body = json!({ "language": "py", "code": "canary_code = 'canary-file'; open('canary-file', 'w').close()" });
+    let body =
+        json!({ "language": "py", "code": "canary_code = 'canary-file'; open('canary-file', 'w').close()" });
     let request = server.post(&path).key(ADMIN).header("accept", "text/event-stream");
     assert!(request.json(&body).send().text().contains("event: result"));
     let key = server.key("client", "canary-client");
-    let denied = json!({ "lang": "bash", "code": "sleep 9", "timeout": 300, "user_id": "canary-user" });
-    assert_eq!(server.exec(&key, &denied).status, 200);
+    let slow = json!({ "lang": "bash", "code": "sleep 9", "timeout": 300, "user_id": "canary-user" });
+    assert_eq!(server.exec(&key, &slow).status, 200);
     // Not kept: not let in, not sampled by its caller, runs nothing.
     assert_eq!(server.post("/v1/exec/programmatic").json(&json!({})).send().status, 401);
     run(&server, Some(&format!("00-{}-{CALLER}-00", TRACE.replace('4', "5"))));
@@ -259,7 +260,8 @@ fn while_a_collector_hangs_requests_are_answered_and_the_server_ends() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (_home, mut server) = serve(&telemetry(listener.local_addr().unwrap()));
     // Somebody who may be here and asks for nonsense is a span too: enough for a batch, and for more than may wait.
-    let nonsense = server.post("/api/v1/executions").key(ADMIN).json(&json!({ "language": "no", "code": "" }));
+    let nonsense =
+        server.post("/api/v1/executions").key(ADMIN).json(&json!({ "language": "no", "code": "" }));
     for number in 0..2700 {
         assert_eq!(nonsense.send().status, 400);
         if number % 300 == 0 {

@@ -55,8 +55,7 @@ impl Interpreter {
             files: workspace.files.iter().map(|(file, _)| file.size).sum(),
             undo: profile.checkpoints.then_some(profile.undo),
         };
-        let mut restarted =
-            self.make_sure_of_kernel(&slot, &mut slot_live, &session, &wanted, observer)?;
+        let mut restarted = self.make_sure_of_kernel(&slot, &mut slot_live, &session, &wanted, observer)?;
         let stored: Vec<_> = workspace.files.iter().map(|(file, _)| file.clone()).collect();
         let mut artifacts = Artifacts::new(&self.store, &session, request.id.clone(), &stored);
         let (ran, mut refused) = loop {

@@ -91,11 +91,7 @@ async fn export(tracer: Arc<Tracer>, mut stop: watch::Receiver<bool>) {
 }
 
 /// Tries twice.
-async fn deliver(
-    tracer: &Tracer,
-    body: Bytes,
-    stop: &mut watch::Receiver<bool>,
-) -> Result<usize, PostError> {
+async fn deliver(tracer: &Tracer, body: Bytes, stop: &mut watch::Receiver<bool>) -> Result<usize, PostError> {
     let error = match post(&tracer.config, body.clone()).await {
         Err(error) if error.may_pass() => error,
         result => return result,

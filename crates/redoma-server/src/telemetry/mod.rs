@@ -41,12 +41,8 @@ pub(crate) use trace::Trace;
 pub(crate) use traceparent::TraceId;
 
 /// The routes that run programs, with one request for one program.
-const EXECUTIONS: [&str; 4] = [
-    "/api/v1/executions",
-    "/api/v1/sessions/{session}/executions",
-    "/v1/exec",
-    "/v1/exec/programmatic",
-];
+const EXECUTIONS: [&str; 4] =
+    ["/api/v1/executions", "/api/v1/sessions/{session}/executions", "/v1/exec", "/v1/exec/programmatic"];
 
 /// What is configured, and what waits to be sent there.
 #[derive(Debug)]

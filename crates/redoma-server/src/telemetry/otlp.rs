@@ -137,7 +137,8 @@ mod tests {
 
     #[test]
     fn numbers_of_64_bits_are_text() {
-        let span = server(Finished { status: Some(200), begun: Duration::new(1_700_000_000, 1), ..finished() });
+        let span =
+            server(Finished { status: Some(200), begun: Duration::new(1_700_000_000, 1), ..finished() });
         assert_eq!(span["startTimeUnixNano"], "1700000000000000001");
         let status = json!({ "key": "http.response.status_code", "value": { "intValue": "200" } });
         assert!(span["attributes"].as_array().unwrap().contains(&status), "{span}");

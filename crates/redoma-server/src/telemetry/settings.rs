@@ -31,7 +31,9 @@ pub enum TelemetryError {
          (http://127.0.0.1:4318), and let it pass traces on with TLS"
     )]
     Tls,
-    #[error("traces: no user, password or query in the address; what a collector wants to know goes into `headers`")]
+    #[error(
+        "traces: no user, password or query in the address; what a collector wants to know goes into `headers`"
+    )]
     SecretInAddress,
     #[error("headers: `{0}` is not a header's name")]
     HeaderName(String),
@@ -64,7 +66,9 @@ impl std::str::FromStr for Endpoint {
         if authority.as_str().contains('@') || text.contains(['?', '#']) {
             return Err(TelemetryError::SecretInAddress);
         }
-        let has_port = authority.port().is_none() || authority.port_u16().is_some_and(|port| port > 0);
+        // A number that is no port would count as none.
+        let port = authority.as_str().strip_prefix(authority.host()).unwrap_or_default();
+        let has_port = port.is_empty() || authority.port_u16().is_some_and(|port| port > 0);
         if *scheme != Scheme::HTTP || authority.host().is_empty() || !has_port {
             return Err(TelemetryError::NotAnAddress);
         }
