@@ -1,6 +1,8 @@
 //! Traces as a collector gets them: a real server, and a collector that is a few lines of TCP, so that it can also refuse, hang or be
 //! busy.
 
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
@@ -9,6 +11,7 @@ use std::time::{Duration, Instant};
 use redoma_tests::Mode;
 use redoma_tests::http::Answer;
 use redoma_tests::server::{ADMIN, Home, Server};
+use redoma_tests::websocket::WebSocket;
 use serde_json::{Value, json};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -207,6 +210,65 @@ fn a_collector_gets_the_way_of_each_request_and_nobodys_name() {
     assert_eq!((&line["trace_id"], &line["path"]), (&json!(TRACE), &json!("/api/v1/executions")));
 }
 
+#[test]
+fn programs_over_sockets_and_those_that_wait_for_tools_are_followed_too() {
+    let (address, exports) = collector(&[OK]);
+    let (_home, mut server) = serve(&telemetry(address));
+    let session = server.session(ADMIN);
+    let path = format!("/api/v1/sessions/{session}/executions/ws");
+    let parent = format!("00-{TRACE}-{CALLER}-01");
+    let mut socket = WebSocket::open(server.get(&path).key(ADMIN).header("traceparent", &parent));
+    socket.say(&json!({ "language": "py", "code": "1" }));
+    while socket.hear()["event"] != "result" {}
+    drop(socket);
+
+    let kernels = server.post("/jupyter/api/kernels").key(ADMIN).json(&json!({ "name": "python3" })).send();
+    let kernel = kernels.json()["id"].as_str().unwrap().to_owned();
+    let path = format!("/jupyter/api/kernels/{kernel}/channels");
+    let mut socket = WebSocket::open(server.get(&path).key(ADMIN));
+    socket.say(&json!({
+        "header": { "msg_id": "1", "msg_type": "execute_request", "username": "u", "session": "s", "date": "", "version": "5.3" },
+        "parent_header": {}, "metadata": {}, "content": { "code": "1" }, "channel": "shell",
+    }));
+    while socket.hear()["msg_type"] != "execute_reply" {}
+    drop(socket);
+
+    let programmatic =
+        |body: &Value| server.post("/v1/exec/programmatic").key(ADMIN).json(body).send().json();
+    let begun = programmatic(&json!({ "code": "print(await ask())", "tools": [{ "name": "ask" }] }));
+    std::thread::sleep(Duration::from_millis(300));
+    let results = json!([{ "call_id": begun["tool_calls"][0]["id"], "result": 1 }]);
+    let token = &begun["continuation_token"];
+    let ended = programmatic(&json!({ "continuation_token": token, "tool_results": results }));
+    assert_eq!(ended["status"], "completed", "{begun} {ended}");
+    assert_eq!(server.stop(), Some(0));
+
+    let mut spans = exports.recv_timeout(Duration::from_secs(1)).unwrap().spans();
+    let cell = ["policy", "queue", "assign", "run", "harvest"];
+    let (span, children) = family(&spans, "/api/v1/sessions/{session}/executions/ws");
+    assert_within(&span, &children, &cell);
+    assert_eq!((&span["traceId"], &span["parentSpanId"]), (&json!(TRACE), &json!(CALLER)));
+    assert_eq!(span["name"], "GET /api/v1/sessions/{session}/executions/ws");
+    let (span, children) = family(&spans, "/jupyter/api/kernels/{kernel}/channels");
+    // A turn among all, and one of the engine's.
+    assert_within(&span, &children, &["queue", "policy", "queue", "assign", "run", "harvest"]);
+
+    let is_tools = |span: &Value| attribute(span, "http.route") == Some("/v1/exec/programmatic");
+    let (first, second) = {
+        let mut found: Vec<_> = spans.iter().filter(|span| is_tools(span)).cloned().collect();
+        assert_eq!(found.len(), 2);
+        found.sort_by_key(times);
+        (found[0].clone(), found[1].clone())
+    };
+    spans.retain(|span| !is_tools(span) || *span == first);
+    let (_, children) = family(&spans, "/v1/exec/programmatic");
+    let run = children.iter().find(|span| span["name"] == "run").expect("the program");
+    let (from, to) = times(run);
+    assert!(to - from > 300_000_000, "it waited for its tool");
+    // The first request ended with its answer, while the program went on.
+    assert!(times(&first).1 < to && times(&first).1 < times(&second).0, "{first:#}\n{second:#}");
+}
+
 /// Takes some seconds: that is how long spans may wait before they are sent.
 #[test]
 fn a_busy_collector_is_asked_once_more_when_it_wants_to_be() {
@@ -272,6 +334,35 @@ fn while_a_collector_hangs_requests_are_answered_and_the_server_ends() {
     assert_eq!(counted(&server, "sent"), 0);
     assert_eq!(server.stop(), Some(0));
     assert!(server.log().contains("the last spans were not sent"), "{}", server.log());
+}
+
+#[test]
+fn secrets_of_telemetry_are_shown_nowhere() {
+    let (address, _exports) = collector(&[OK]);
+    let config = format!("{}headers = {{ authorization = \"the-canary-token\" }}\n", telemetry(address));
+    let (home, server) = serve(&config);
+    let mut shown = String::new();
+    for arguments in [&["config", "show"][..], &["config", "show", "--json"], &["config", "check"]] {
+        let output = home.command(arguments).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}");
+        shown += &String::from_utf8_lossy(&[output.stdout, output.stderr].concat());
+    }
+    for path in ["/api/v1/profiles", "/api/v1/profile", "/openapi.json", "/metrics"] {
+        let answer = server.get(path).key(ADMIN).send();
+        assert_eq!(answer.status, 200, "{path}");
+        shown += &answer.text();
+    }
+    // Of another configuration it is told that it has changed, and no more.
+    let profile = "[profiles.default]\npreload = []\n";
+    home.configure(&format!("{}\n{profile}", config.replace("the-canary-token", "another-canary-token")));
+    let answer = server.post("/api/v1/admin/reload").key(ADMIN).send();
+    assert_eq!(answer.json()["needs_restart"], json!(["telemetry"]), "{}", answer.text());
+    home.configure(&format!("{}\n{profile}", config.replace("= \"the-canary-token\"", "= [\"canary\"]")));
+    let answer = server.post("/api/v1/admin/reload").key(ADMIN).send();
+    assert!(answer.status >= 400 && answer.text().contains("table of texts"), "{}", answer.text());
+    shown += &answer.text();
+    shown += &server.log();
+    assert!(!shown.contains("canary"), "{shown}");
 }
 
 #[test]
