@@ -116,6 +116,9 @@ impl Engine {
             result
         });
         self.meter.result(&language.id, &result, took);
+        if !took.assign.is_zero() {
+            observer.phase(Phase::Assign, begun, took.assign);
+        }
         result
     }
 
@@ -134,18 +137,34 @@ impl Engine {
     }
 
     /// For a cell, which its caller runs.
-    pub(crate) fn turn(&self, owner: &Owner, cancel: &Cancel) -> Result<Turn<'_>, RunError> {
+    pub(crate) fn turn(
+        &self,
+        owner: &Owner,
+        observer: &mut dyn Observer,
+        cancel: &Cancel,
+    ) -> Result<Turn<'_>, RunError> {
         self.refuse_if_critical()?;
         let begun = Instant::now();
         let turn = self.turns.wait(owner, cancel);
-        self.meter.phase(Phase::Queue, begun.elapsed());
+        self.note(Phase::Queue, begun, observer);
         turn
     }
 
-    pub(crate) fn start_kernel(&self, request: &KernelRequest<'_>) -> Result<Box<dyn Kernel>, RunError> {
+    pub(crate) fn start_kernel(
+        &self,
+        request: &KernelRequest<'_>,
+        observer: &mut dyn Observer,
+    ) -> Result<Box<dyn Kernel>, RunError> {
         let begun = Instant::now();
         let kernel = self.backend.start_kernel(request);
-        self.meter.phase(Phase::Assign, begun.elapsed());
+        self.note(Phase::Assign, begun, observer);
         kernel
+    }
+
+    /// A part of somebody's way ends now.
+    pub(crate) fn note(&self, phase: Phase, begun: Instant, observer: &mut dyn Observer) {
+        let time = begun.elapsed();
+        self.meter.phase(phase, time);
+        observer.phase(phase, begun, time);
     }
 }

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 
 use crate::aside::Aside;
 use crate::capture::{Capture, Stream};
+use crate::meter::Phase;
 use crate::pipes::{CHUNK, InputBuffer, Pipes, Stdin, pass_on, pass_on_all, read_piece};
 use crate::tools::{ToolCall, Tools};
 use crate::wall_clock::WallClock;
@@ -32,6 +33,9 @@ pub trait Observer {
 
     /// A cell has shown something: a display, its value, an error. Never a stream, which is [`output`](Self::output).
     fn shown(&mut self, _output: &Output) {}
+
+    /// A part of the way is behind it: when that began, and how long it took. They may come in another order than they had.
+    fn phase(&mut self, _phase: Phase, _begun: Instant, _time: Duration) {}
 }
 
 /// Nobody.

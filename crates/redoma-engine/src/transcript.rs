@@ -1,8 +1,11 @@
 //! Everything that a cell showed, in order, for those who ask at its end.
 
+use std::time::{Duration, Instant};
+
 use redoma_model::Output;
 
 use crate::capture::Stream;
+use crate::meter::Phase;
 use crate::supervise::Observer;
 use crate::tools::ToolCall;
 
@@ -54,5 +57,9 @@ impl Observer for Transcript<'_> {
         self.end_printed();
         self.outputs.push(output.clone());
         self.observer.shown(output);
+    }
+
+    fn phase(&mut self, phase: Phase, begun: Instant, time: Duration) {
+        self.observer.phase(phase, begun, time);
     }
 }

@@ -1,9 +1,10 @@
 //! Running a program for a request: wait for a turn, run it on a thread of its own, and end it if nobody waits any more.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redoma_engine::interpreter::{Execution, ExecutionRequest, Variables};
+use redoma_engine::meter::Phase;
 use redoma_engine::{Cancel, Level, Observer, RunError, Stream, ToolCall};
 use redoma_model::{Output, Principal};
 use tokio::sync::mpsc::UnboundedSender;
@@ -12,6 +13,7 @@ use crate::App;
 use crate::admission::Turn;
 use crate::failure::Failure;
 use crate::rates::{Permit, Wanted};
+use crate::telemetry::{self, Trace};
 
 /// Work that may wait for the disk, off the threads that serve connections.
 pub async fn blocking<T: Send + 'static, E: Into<Failure> + Send + 'static>(
@@ -90,8 +92,9 @@ pub fn start(
 ) -> Result<RunningProgram, Failure> {
     let cancel = Arc::new(Cancel::new().map_err(|error| Failure::internal(&error))?);
     let (app, seen_by_run) = (Arc::clone(app), Arc::clone(&cancel));
+    let trace = telemetry::current();
     let task = tokio::task::spawn_blocking(move || {
-        let mut observer = Watch { watcher, stdout: Text::default(), stderr: Text::default() };
+        let mut observer = Watch { watcher, stdout: Text::default(), stderr: Text::default(), trace };
         let result = app.interpreter.execute(&principal, request, &mut observer, &seen_by_run);
         observer.finish();
         if let Ok(execution) = &result {
@@ -99,7 +102,9 @@ pub fn start(
             permit.charge(cpu, execution.files.iter().map(|file| file.size).sum());
         }
         drop(permit);
-        result.map_err(Failure::from)
+        let result = result.map_err(Failure::from);
+        observer.trace(&result);
+        result
     });
     Ok(RunningProgram { cancel: CancelOnDrop(cancel), task })
 }
@@ -136,6 +141,7 @@ struct Watch {
     watcher: Option<UnboundedSender<Event>>,
     stdout: Text,
     stderr: Text,
+    trace: Option<Trace>,
 }
 
 impl Watch {
@@ -143,6 +149,14 @@ impl Watch {
         for stream in [Stream::Stdout, Stream::Stderr] {
             let rest = self.text(stream).rest();
             self.send(stream, rest);
+        }
+    }
+
+    fn trace(&self, result: &Result<Execution, Failure>) {
+        match (&self.trace, result) {
+            (Some(trace), Ok(execution)) => trace.ran(&execution.report),
+            (Some(trace), Err(failure)) => trace.failed(failure),
+            (None, _) => {}
         }
     }
 
@@ -179,6 +193,12 @@ impl Observer for Watch {
     fn shown(&mut self, output: &Output) {
         if let Some(watcher) = &self.watcher {
             let _ = watcher.send(Event::Shown(output.clone()));
+        }
+    }
+
+    fn phase(&mut self, phase: Phase, begun: Instant, time: Duration) {
+        if let Some(trace) = &self.trace {
+            trace.phase(phase, begun, time);
         }
     }
 }

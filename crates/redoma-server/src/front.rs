@@ -11,6 +11,7 @@ use tower::ServiceExt;
 
 use crate::auth::{PathKey, Peer};
 use crate::rates::{Network, client_address, with_standing};
+use crate::telemetry::TraceId;
 
 const REQUEST_ID: &str = "x-request-id";
 
@@ -50,10 +51,11 @@ pub(crate) async fn answer(
     headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
     let (status, ms) = (response.status().as_u16(), (start.elapsed().as_secs_f64() * 1e6).round() / 1e3);
     let id = id.to_str().unwrap_or_default();
+    let trace_id = response.extensions().get::<TraceId>().map(tracing::field::display);
     if ["/healthz", "/readyz", "/metrics"].contains(&path.as_str()) {
         tracing::debug!(%method, path, status, ms, id, "request");
     } else {
-        tracing::info!(%method, path, status, ms, id, "request");
+        tracing::info!(%method, path, status, ms, id, trace_id, "request");
     }
     response
 }

@@ -17,6 +17,7 @@
 //! | `admission.rs` | whose turn it is |
 //! | `reload.rs` | a new configuration while it runs |
 //! | `rates/` | how much somebody may ask for |
+//! | `telemetry/` | traces, for a collector |
 
 mod admission;
 mod archive;
@@ -36,6 +37,7 @@ mod multipart;
 mod native;
 mod rates;
 mod reload;
+mod telemetry;
 mod upload;
 
 use std::collections::BTreeMap;
@@ -57,6 +59,7 @@ use jupyter::Jupyter;
 use librechat::{Conversations, Programs};
 use metrics::RequestMeter;
 use rates::{Permit, RateLimits, Refusals, Wanted};
+use telemetry::Tracer;
 
 pub use auth::JwtError;
 pub use documentation::openapi_json;
@@ -65,6 +68,7 @@ pub use listen::{Listening, ServeError};
 pub use metrics::MetricsAccess;
 pub use rates::{Network, NotANetwork};
 pub use reload::{Reload, Reloaded};
+pub use telemetry::{Endpoint, ExportHeaders, Sample, ServiceName, TelemetryConfig, TelemetryError};
 
 /// How the server is set up.
 #[derive(Debug, Clone)]
@@ -91,6 +95,8 @@ pub struct ServerConfig {
     pub reload: Reload,
     /// Who may read `/metrics`.
     pub metrics: MetricsAccess,
+    /// Where traces go, if anywhere.
+    pub telemetry: Option<TelemetryConfig>,
 }
 
 /// What programs are run with, for those who ask; where it is known.
@@ -117,6 +123,7 @@ impl Default for ServerConfig {
             versions: Versions::default(),
             reload: Reload::default(),
             metrics: MetricsAccess::default(),
+            telemetry: None,
         }
     }
 }
@@ -139,6 +146,8 @@ pub struct App {
     /// LibreChat's conversations with live variables.
     conversations: Conversations,
     requests: RequestMeter,
+    /// Follows requests, where that is wanted.
+    tracer: Option<Arc<Tracer>>,
     config: ServerConfig,
     /// Whether sandboxes wait for programs.
     is_ready: AtomicBool,
@@ -159,6 +168,7 @@ impl App {
             jupyter: Jupyter::new(config.kernels),
             conversations: Conversations::default(),
             requests: RequestMeter::default(),
+            tracer: config.telemetry.clone().map(Tracer::new),
             config,
             is_ready: AtomicBool::new(false),
             stopping: watch::Sender::new(false),
@@ -201,7 +211,7 @@ impl App {
 /// All routes.
 fn router(app: &Arc<App>) -> Router {
     let (native, _) = native::routes().split_for_parts();
-    Router::new()
+    let router = Router::new()
         .merge(native)
         .nest("/v1", librechat::routes())
         .nest("/jupyter", jupyter::routes())
@@ -213,6 +223,10 @@ fn router(app: &Arc<App>) -> Router {
             let status = axum::http::StatusCode::METHOD_NOT_ALLOWED;
             Failure::new(status, "method_not_allowed", "this can't be done here; see /docs")
         })
-        .layer(axum::middleware::from_fn_with_state(Arc::clone(app), metrics::measure))
-        .with_state(Arc::clone(app))
+        .layer(axum::middleware::from_fn_with_state(Arc::clone(app), metrics::measure));
+    let router = match app.tracer {
+        Some(_) => router.layer(axum::middleware::from_fn_with_state(Arc::clone(app), telemetry::follow)),
+        None => router,
+    };
+    router.with_state(Arc::clone(app))
 }

@@ -19,6 +19,7 @@ use tokio::time::{Instant, Sleep};
 use crate::App;
 use crate::auth::Peer;
 use crate::front;
+use crate::telemetry::Exporter;
 
 /// How long the head of a request may take.
 const HEAD: Duration = Duration::from_secs(15);
@@ -63,6 +64,7 @@ impl Listening {
     pub async fn serve(self, app: Arc<App>, stop: impl Future<Output = ()>) {
         let router = crate::router(&app);
         let connections = Arc::new(Semaphore::new(app.config.connections));
+        let exporter = app.tracer.clone().map(Exporter::start);
         let mut stop = std::pin::pin!(stop);
         loop {
             let room = Arc::clone(&connections).acquire_owned();
@@ -119,6 +121,9 @@ impl Listening {
         }
         // Those that wait for an answer of a tool have no connection to wait for.
         app.interpreter.cancel_all();
+        if let Some(exporter) = exporter {
+            exporter.finish().await;
+        }
     }
 }
 

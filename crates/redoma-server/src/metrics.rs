@@ -31,6 +31,7 @@ use crate::App;
 use crate::auth::Caller;
 use crate::executing::blocking;
 use crate::failure::Failure;
+use crate::telemetry;
 pub(crate) use requests::{RequestMeter, measure};
 
 /// Who may read the page.
@@ -125,6 +126,7 @@ impl App {
         meter.write_violations(&mut page, &gauges.status.kernel_words);
         gauges.write(&mut page, self.admission.waiting());
         self.requests.write(&mut page);
+        telemetry::write(self.tracer.as_ref(), &mut page);
         process::write(&mut page);
         let help = "How long this page took.";
         page.gauge("redoma_scrape_seconds", help).number(&[], begun.elapsed().as_secs_f64());
@@ -135,7 +137,11 @@ impl App {
     pub(crate) async fn queued<T>(&self, turn: impl Future<Output = T>) -> T {
         let begun = Instant::now();
         let turn = turn.await;
-        self.interpreter.meter().phase(Phase::Queue, begun.elapsed());
+        let time = begun.elapsed();
+        self.interpreter.meter().phase(Phase::Queue, time);
+        if let Some(trace) = telemetry::current() {
+            trace.phase(Phase::Queue, begun, time);
+        }
         turn
     }
 }

@@ -153,6 +153,7 @@ fn server_config(
         },
         metrics: settings.metrics_access()?,
         trusted_proxies: settings.trusted_proxies()?,
+        telemetry: config.telemetry().config()?,
         ..default
     })
 }

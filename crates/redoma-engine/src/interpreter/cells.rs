@@ -41,7 +41,7 @@ impl Interpreter {
             // A branch of it may run: that must not keep others from running.
             live.kernel.wait_until_free(cancel)?;
         }
-        let _running = self.engine.turn(&session.owner, cancel)?;
+        let _running = self.engine.turn(&session.owner, observer, cancel)?;
         // Looked at now: cells before this one may have changed it.
         let workspace = Workspace::gather(self, principal, shown.as_ref(), &request.files)?;
         let started_at = self.store.now();
@@ -55,7 +55,7 @@ impl Interpreter {
             files: workspace.files.iter().map(|(file, _)| file.size).sum(),
             undo: profile.checkpoints.then_some(profile.undo),
         };
-        let mut restarted = self.make_sure_of_kernel(&slot, &mut slot_live, &session, &wanted)?;
+        let mut restarted = self.make_sure_of_kernel(&slot, &mut slot_live, &session, &wanted, observer)?;
         let stored: Vec<_> = workspace.files.iter().map(|(file, _)| file.clone()).collect();
         let mut artifacts = Artifacts::new(&self.store, &session, request.id.clone(), &stored);
         let (ran, mut refused) = loop {
@@ -71,7 +71,7 @@ impl Interpreter {
             }
             // It had died since the last cell, and this one has not begun.
             slot.end(&mut slot_live);
-            self.make_sure_of_kernel(&slot, &mut slot_live, &session, &wanted)?;
+            self.make_sure_of_kernel(&slot, &mut slot_live, &session, &wanted, observer)?;
             restarted = true;
         };
         let ran = self.engine.meter().cell(&language.id, ran);
@@ -194,6 +194,7 @@ impl Interpreter {
         live: &mut Option<Live>,
         session: &Session,
         wanted: &KernelRequest<'_>,
+        observer: &mut dyn Observer,
     ) -> Result<bool, InterpreterError> {
         if live.as_mut().is_some_and(|live| !live.kernel.is_alive() && live.kernel.undoable() == 0) {
             slot.end(live);
@@ -207,7 +208,7 @@ impl Interpreter {
         }
         self.kernels.make_room(&session.owner)?;
         let restarted = self.had_cells(&session.id)?;
-        let kernel = self.engine.start_kernel(wanted)?;
+        let kernel = self.engine.start_kernel(wanted, observer)?;
         let terms = wanted.terms.clone();
         *live = Some(Live { kernel, terms, files: HashMap::new(), changes: Vec::new() });
         Ok(restarted)

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redoma_model::{
     CellReport, Decision, ExecutionId, FileId, FileName, Principal, Resource, RunReport, Session, SessionId,
@@ -16,6 +16,7 @@ use super::workspace::Workspace;
 use super::{GovernedProfile, Interpreter, InterpreterError};
 use crate::harvest::HarvestError;
 use crate::language::Language;
+use crate::meter::Phase;
 use crate::pipes::Stdin;
 use crate::request::{RunError, RunRequest, Source, Terms};
 use crate::staging::Input;
@@ -161,7 +162,9 @@ impl Interpreter {
         if let Some(timeout) = request.timeout {
             terms.limits.wall = Span(terms.limits.wall.0.min(timeout.max(Duration::from_millis(10))));
         }
+        let begun = Instant::now();
         let verdict = self.judge(governed, language, &principal.owner, &request, shown, cancel)?;
+        self.engine.note(Phase::Policy, begun, observer);
         let is_denied = verdict.as_ref().is_some_and(|verdict| verdict.decision == Decision::Deny);
         let place =
             Place { session, begins, shown: shown.cloned(), governed: Arc::clone(governed), terms, verdict };

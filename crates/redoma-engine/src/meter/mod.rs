@@ -41,6 +41,8 @@ const MOST_SCOPES: usize = 64;
 /// A part of the way from a request to its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
+    /// Until its rules have been looked at.
+    Policy,
     /// Until it is this one's turn.
     Queue,
     /// Until it has a sandbox with everything in it.
@@ -52,10 +54,11 @@ pub enum Phase {
 }
 
 impl Phase {
-    const ALL: [Self; 4] = [Self::Queue, Self::Assign, Self::Run, Self::Harvest];
+    const ALL: [Self; 5] = [Self::Policy, Self::Queue, Self::Assign, Self::Run, Self::Harvest];
 
-    const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
+            Self::Policy => "policy",
             Self::Queue => "queue",
             Self::Assign => "assign",
             Self::Run => "run",
@@ -234,7 +237,7 @@ impl Meter {
 }
 
 /// How a run ended, in one word. A limit that ended it is named, but for the time, which everybody calls a timeout.
-fn outcome(report: &RunReport) -> &'static str {
+pub fn outcome(report: &RunReport) -> &'static str {
     match (report.ending, report.limit, report.exit_code) {
         (Ending::Limit, Some(LimitName::Wall), _) => "timeout",
         (Ending::Limit, Some(limit), _) => limit.name(),

@@ -22,7 +22,7 @@ use crate::base64::base64;
 use crate::bash_tools;
 use crate::cold::add_group_layers;
 use crate::identity::Identity;
-use crate::meter::Took;
+use crate::meter::{Phase, Took};
 use crate::outcome::{add_files, report};
 use crate::program::Invocation;
 use crate::request::{RunError, RunRequest, Terms};
@@ -232,6 +232,7 @@ impl Assigned for WarmRun<'_, '_> {
         let remains =
             self.remains.insert(Remains { sandbox, group, identity, _run_folder: run_folder, nursery });
         self.took.assign = assigning.elapsed();
+        let running = Instant::now();
         let limits = &self.limits;
         let half = limits.output.0 / 2;
         let mut watched = Supervisor {
@@ -247,6 +248,8 @@ impl Assigned for WarmRun<'_, '_> {
         }
         .watch()?;
         self.took.run = watched.wall;
+        // All of it, also where it waited for tools and its clock stood still.
+        observer.phase(Phase::Run, running, running.elapsed());
         watched.disk.files = watched.disk.files.saturating_sub(remains.nursery.own_inodes());
         let isolation = IsolationReport {
             engine: "native".to_owned(),
@@ -263,6 +266,7 @@ impl Assigned for WarmRun<'_, '_> {
         let report =
             add_files(report, remains.sandbox.workspace(), (&self.script, &code), &mut self.request, limits);
         self.took.harvest = harvesting.elapsed();
+        observer.phase(Phase::Harvest, harvesting, self.took.harvest);
         report
     }
 

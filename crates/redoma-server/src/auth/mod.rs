@@ -25,6 +25,7 @@ use redoma_model::{Owner, Principal, Role};
 
 use crate::App;
 use crate::failure::Failure;
+use crate::telemetry;
 use credential::Credential;
 pub use credential::{GivenKey, PathKey, has_credential};
 pub use jwt::{Jwt, JwtError};
@@ -185,7 +186,12 @@ impl FromRequestParts<Arc<App>> for Caller {
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Failure> {
         refuse_strangers(&app.auth, &parts.headers)?;
         let (way, reason) = match app.auth.identify(&app.interpreter, parts) {
-            Ok(principal) => return Ok(Self(principal)),
+            Ok(principal) => {
+                if let Some(trace) = telemetry::current() {
+                    trace.let_in();
+                }
+                return Ok(Self(principal));
+            }
             Err(Refusal::Other(failure)) => return Err(failure),
             Err(Refusal::Login { way, reason }) => (way, reason),
         };

@@ -22,6 +22,7 @@ use crate::App;
 use crate::admission::Turn;
 use crate::executing::{self, Event};
 use crate::failure::Failure;
+use crate::telemetry;
 
 /// Open WebUI's limit is on the time between two messages, and may be as small as a few seconds.
 const HEARTBEAT: Duration = Duration::from_secs(2);
@@ -146,7 +147,12 @@ impl Run<'_> {
         (problem, metadata(&execution))
     }
 
-    pub async fn execute(&self, code: String, mut audience: Audience<'_, '_>) -> Result<Execution, Problem> {
+    pub async fn execute(&self, code: String, audience: Audience<'_, '_>) -> Result<Execution, Problem> {
+        let trace = telemetry::of_message(self.app, "/jupyter/api/kernels/{kernel}/channels", None);
+        telemetry::under(trace, self.execute_for(code, audience)).await
+    }
+
+    async fn execute_for(&self, code: String, mut audience: Audience<'_, '_>) -> Result<Execution, Problem> {
         let failed = |failure: Failure| Problem::from(&failure);
         let permit = executing::permit(self.app, &self.work.principal).map_err(failed)?;
         let _turn = self.turn().await?;

@@ -25,9 +25,13 @@ use crate::download::Pieces;
 use crate::executing::{self, Event, RunningProgram};
 use crate::failure::Failure;
 use crate::rates::Permit;
+use crate::telemetry;
 
 /// So that nobody on the way takes a silent connection for a dead one.
 const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// The WebSocket's.
+const ROUTE: &str = "/api/v1/sessions/{session}/executions/ws";
 
 /// How long a socket may stay open with nothing to do.
 const IDLE: Duration = Duration::from_mins(10);
@@ -86,10 +90,11 @@ pub(super) fn events(
     permit: Permit,
 ) -> Response {
     let (sender, pieces) = Pieces::new();
-    tokio::spawn(async move {
+    let trace = telemetry::current();
+    tokio::spawn(telemetry::under(trace, async move {
         // Whoever does not listen any more ends it: all that is dropped then.
         let _ = send_events(&app, principal, request, permit, &sender).await;
-    });
+    }));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     (headers, Body::new(pieces)).into_response()
 }
@@ -173,7 +178,10 @@ async fn converse(app: &Arc<App>, parts: &Parts, target: &Target, mut socket: We
             .map_err(|error| Failure::bad_request(format!("not an execution: {error}")))
             .and_then(|body| request(app, target.clone(), body, true));
         match parsed {
-            Ok(request) => run(app, principal, request, &mut socket).await?,
+            Ok(request) => {
+                let trace = telemetry::of_message(app, ROUTE, Some(&parts.headers));
+                telemetry::under(trace, run(app, principal, request, &mut socket)).await?;
+            }
             Err(failure) => say(&mut socket, error(&failure)).await?,
         }
     }

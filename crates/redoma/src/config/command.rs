@@ -131,6 +131,7 @@ pub fn check_for_start(config: &Config) -> anyhow::Result<()> {
     engine::concurrency(config.engine())?;
     config.server().metrics_access()?;
     config.server().trusted_proxies()?;
+    config.telemetry().config()?;
     Ok(())
 }
 
@@ -247,6 +248,7 @@ mod tests {
             "uploads",
             "engine",
             "audit",
+            "telemetry",
             "profiles.default",
             "profiles.default.limits",
             "profiles.default.rates.user",

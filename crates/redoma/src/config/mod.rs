@@ -3,6 +3,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `mod.rs` | the file as written |
+//! | `telemetry.rs` | where traces go |
 //! | `profiles.rs`, `shipped.toml` | profiles, layer by layer |
 //! | `command.rs`, `template.toml` | `redoma config init`, `check`, `show` |
 //! | `suggestion.rs` | what somebody may have meant |
@@ -10,6 +11,7 @@
 pub mod command;
 mod profiles;
 mod suggestion;
+mod telemetry;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,6 +25,7 @@ use serde::de::DeserializeOwned;
 
 use crate::cli::{Global, LogFormat};
 use suggestion::with_suggestion;
+use telemetry::TelemetrySettings;
 
 /// The file as written.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -40,6 +43,8 @@ pub struct Config {
     uploads: UploadSettings,
     #[serde(default)]
     audit: AuditSettings,
+    #[serde(default)]
+    telemetry: TelemetrySettings,
     #[serde(default)]
     profiles: BTreeMap<String, ProfilePatch>,
     /// Who has which profile; the first that fits.
@@ -229,6 +234,10 @@ impl Config {
         &self.storage
     }
 
+    pub fn telemetry(&self) -> &TelemetrySettings {
+        &self.telemetry
+    }
+
     pub fn uploads(&self) -> &UploadSettings {
         &self.uploads
     }
@@ -242,6 +251,7 @@ impl Config {
             ("storage", self.storage == other.storage),
             ("audit", self.audit == other.audit),
             ("uploads", self.uploads == other.uploads),
+            ("telemetry", self.telemetry == other.telemetry),
         ];
         sections.iter().filter(|(_, is_same)| !is_same).map(|(name, _)| (*name).to_owned()).collect()
     }

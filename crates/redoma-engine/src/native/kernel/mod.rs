@@ -33,7 +33,7 @@ use crate::cold::add_group_layers;
 use crate::frames::Splitter;
 use crate::imports::imported_modules;
 use crate::kernel::{Cell, CellEnd, Kernel, KernelHandle, KernelRequest};
-use crate::meter::Took;
+use crate::meter::{Phase, Took};
 use crate::outcome::report;
 use crate::request::{RunError, Terms};
 use crate::staging::Input;
@@ -254,6 +254,7 @@ impl Kernel for NativeKernel {
         }
         self.handle.aim(self.lineage.head_pidfd());
         let mut transcript = Transcript::new(observer);
+        let running = Instant::now();
         let watched = Watching {
             sandbox: &house.sandbox,
             lineage: &mut self.lineage,
@@ -270,6 +271,7 @@ impl Kernel for NativeKernel {
         .watch(cell.language, cell.code, self.number);
         self.handle.aim(None);
         let cell::Seen { mut watched, ending, notes: said } = watched?;
+        transcript.phase(Phase::Run, running, watched.wall);
         notes.extend(said);
         let mut done = CellReport { number: self.number, ..CellReport::default() };
         let has_died = !matches!(ending, CellEnding::Done { .. });
@@ -310,6 +312,7 @@ impl Kernel for NativeKernel {
         let harvesting = Instant::now();
         let harvested = self.files.harvest(house.sandbox.workspace(), limits.disk.0, cell.out);
         took.harvest = harvesting.elapsed();
+        observer.phase(Phase::Harvest, harvesting, took.harvest);
         for member in stopped {
             member.signal(Signal::CONT);
         }
