@@ -49,6 +49,16 @@ impl Pattern {
         }
     }
 
+    /// What each text that it matches begins with, if that is said.
+    pub fn first_byte(&self) -> Option<u8> {
+        match self {
+            Self::Exact(text) | Self::Start(text) | Self::Other(text) => {
+                text.bytes().next().filter(|byte| !matches!(byte, b'*' | b'?'))
+            }
+            Self::End(_) | Self::Within(_) | Self::Any => None,
+        }
+    }
+
     /// The text, if it stands for nothing but itself.
     pub fn exact(&self) -> Option<&str> {
         match self {
@@ -83,6 +93,35 @@ fn matches_stars(pattern: &[u8], text: &[u8]) -> bool {
     pattern[at..].iter().all(|byte| *byte == b'*')
 }
 
+/// Patterns of which one is to match. Nearly all texts are told off by their first byte.
+#[derive(Debug)]
+struct Patterns {
+    all: Vec<Pattern>,
+    /// What a match can begin with; nothing if that may be anything.
+    first_bytes: Option<Vec<u8>>,
+}
+
+impl Patterns {
+    fn new(texts: &[String]) -> Self {
+        let all = patterns(texts);
+        let mut first_bytes: Option<Vec<u8>> = all.iter().map(Pattern::first_byte).collect();
+        if let Some(bytes) = &mut first_bytes {
+            bytes.sort_unstable();
+            bytes.dedup();
+        }
+        Self { all, first_bytes }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    fn any_matches(&self, text: &str) -> bool {
+        let may_begin = |bytes: &Vec<u8>| text.bytes().next().is_some_and(|first| bytes.contains(&first));
+        self.first_bytes.as_ref().is_none_or(may_begin) && self.all.iter().any(|pattern| pattern.matches(text))
+    }
+}
+
 fn patterns(texts: &[String]) -> Vec<Pattern> {
     texts.iter().map(|text| Pattern::new(text)).collect()
 }
@@ -108,8 +147,8 @@ pub(super) struct Compiled {
     writes: Vec<Pattern>,
     write_places: Vec<Place>,
     named: Vec<(String, Pattern)>,
-    argument: Vec<Pattern>,
-    unless_argument: Vec<Pattern>,
+    argument: Patterns,
+    unless_argument: Patterns,
     path: Vec<Place>,
     destination: Vec<Place>,
     why: Vec<Why>,
@@ -178,13 +217,18 @@ impl Compiled {
             writes,
             write_places,
             named: keywords,
-            argument: patterns(&condition.argument),
-            unless_argument: patterns(&condition.unless_argument),
+            argument: Patterns::new(&condition.argument),
+            unless_argument: Patterns::new(&condition.unless_argument),
             path: condition.path.clone(),
             destination: condition.destination.clone(),
             why: condition.opaque.iter().map(|unseen| why(*unseen)).collect(),
             language: condition.language.iter().map(|language| language_of(*language)).collect(),
         })
+    }
+
+    /// Whether it can hold only for a program whose output goes to a file.
+    pub fn needs_write(&self) -> bool {
+        !self.writes.is_empty() || !self.write_places.is_empty()
     }
 
     pub fn holds(&self, fact: &Fact) -> bool {
@@ -272,8 +316,8 @@ impl Compiled {
         for value in arguments {
             let mut is_refused = false;
             each_text(value, |text| {
-                is_refused |= self.unless_argument.iter().any(|pattern| pattern.matches(text));
-                has_argument = has_argument || self.argument.iter().any(|pattern| pattern.matches(text));
+                is_refused |= self.unless_argument.any_matches(text);
+                has_argument = has_argument || self.argument.any_matches(text);
             });
             if is_refused {
                 return false;
@@ -374,7 +418,7 @@ mod tests {
     use super::*;
 
     fn known(words: &[&str]) -> Vec<Value> {
-        words.iter().map(|word| Value::Known((*word).to_owned())).collect()
+        words.iter().map(|word| Value::Known((*word).into())).collect()
     }
 
     #[test]

@@ -5,9 +5,11 @@
 
 use std::collections::HashMap;
 
+use compact_str::format_compact;
+
 use super::tree::{Change, Part, Quoting, Variable, Word};
 use super::walk::Walker;
-use crate::facts::{Source, Value};
+use crate::facts::{Source, Text, Value};
 
 /// Where scripts run, and whose home that is.
 pub(super) const WORKSPACE: &str = "/mnt/data";
@@ -23,10 +25,10 @@ const MOST_BRACES: usize = 64;
 /// What a script has set so far.
 #[derive(Debug)]
 pub(super) struct Variables {
-    pub values: HashMap<String, Value>,
+    pub values: HashMap<Text, Value>,
     /// What the variable of a loop becomes, one after the other.
-    pub each: HashMap<String, Vec<Value>>,
-    pub folder: String,
+    pub each: HashMap<Text, Vec<Value>>,
+    pub folder: Text,
     /// Whether all that was set has been seen: not after `source`.
     pub complete: bool,
     pub functions_deep: usize,
@@ -37,7 +39,7 @@ impl Default for Variables {
         Self {
             values: HashMap::new(),
             each: HashMap::new(),
-            folder: WORKSPACE.to_owned(),
+            folder: WORKSPACE.into(),
             complete: true,
             functions_deep: 0,
         }
@@ -56,16 +58,16 @@ pub(super) struct Field {
 pub(super) struct Expanded {
     pub fields: Vec<Field>,
     /// Programs whose output is in it.
-    pub programs: Vec<String>,
+    pub programs: Vec<Text>,
 }
 
 impl Expanded {
     /// As one text: in assignments, here-documents and strings nothing is split.
     pub fn joined(self) -> Value {
         let mut fields = self.fields.into_iter();
-        let Some(first) = fields.next() else { return Value::Known(String::new()) };
+        let Some(first) = fields.next() else { return Value::EMPTY };
         fields.fold(first.value, |before, field| {
-            concatenated(concatenated(before, Value::Known(" ".to_owned())), field.value)
+            concatenated(concatenated(before, Value::Known(" ".into())), field.value)
         })
     }
 }
@@ -84,7 +86,7 @@ pub(super) fn concatenated(before: Value, after: Value) -> Value {
         (Value::Known(before), Value::Unknown(source)) if before.is_empty() => Value::Unknown(source),
         (Value::Known(before), Value::Unknown(source)) => Value::Begins(before, source),
         (Value::Known(before), Value::List(values)) => {
-            let after = values.into_iter().next().unwrap_or(Value::Known(String::new()));
+            let after = values.into_iter().next().unwrap_or(Value::EMPTY);
             concatenated(Value::Known(before), after)
         }
         (before, _) => before,
@@ -97,7 +99,7 @@ struct Fields {
     done: Vec<Field>,
     current: Option<Value>,
     is_glob: bool,
-    programs: Vec<String>,
+    programs: Vec<Text>,
 }
 
 impl Fields {
@@ -123,7 +125,7 @@ impl Fields {
                 self.split();
             }
             if !piece.is_empty() {
-                self.append(Value::Known(piece.to_owned()));
+                self.append(Value::Known(piece.into()));
                 self.is_glob |= is_glob(piece);
             }
         }
@@ -136,7 +138,7 @@ fn is_glob(text: &str) -> bool {
 
 impl Walker<'_> {
     /// As [`Walker::expand`], to the end of a list. Most words stand for themselves.
-    pub(super) fn expand_onto(&mut self, word: &Word, fields: &mut Vec<Field>, programs: &mut Vec<String>) {
+    pub(super) fn expand_onto(&mut self, word: &Word, fields: &mut Vec<Field>, programs: &mut Vec<Text>) {
         let plain = match word.parts.as_slice() {
             [Part::Quoted(text)] => Some(Field { value: Value::Known(text.clone()), is_glob: false }),
             [Part::Bare(text)] if !text.contains(['{', '~']) => {
@@ -239,7 +241,7 @@ impl Walker<'_> {
                 if self.variables.values.contains_key(&variable.name) {
                     expanded.joined()
                 } else {
-                    Value::Known(String::new())
+                    Value::EMPTY
                 }
             }
             Change::Other(word) => {
@@ -291,27 +293,27 @@ impl Walker<'_> {
         let is_positional = matches!(name, "@" | "*") || name.bytes().all(|byte| byte.is_ascii_digit());
         match name {
             super::UNKNOWN_VARIABLE => Value::Unknown(Source::Variable),
-            "HOME" => Value::Known(HOME.to_owned()),
+            "HOME" => Value::Known(HOME.into()),
             "PWD" => Value::Known(self.variables.folder.clone()),
-            "IFS" => Value::Known(" \t\n".to_owned()),
+            "IFS" => Value::Known(" \t\n".into()),
             _ if is_positional && self.variables.functions_deep > 0 => Value::Unknown(Source::Parameter),
             // A run's script has no arguments: `r$@m` is `rm`.
-            _ if is_positional && is_within && name != "0" => Value::Known(String::new()),
+            _ if is_positional && is_within && name != "0" => Value::EMPTY,
             _ if is_positional => Value::Unknown(Source::Input),
             // The environment's names are in capitals, and nothing else is there before a script sets it.
             _ if self.variables.complete && name.bytes().any(|byte| byte.is_ascii_lowercase()) => {
-                Value::Known(String::new())
+                Value::EMPTY
             }
             _ => Value::Unknown(Source::Input),
         }
     }
 }
 
-fn home(text: &str) -> String {
+fn home(text: &str) -> Text {
     match text.strip_prefix('~') {
-        Some(rest) if rest.is_empty() || rest.starts_with('/') => format!("{HOME}{rest}"),
-        Some(rest) if rest == "root" || rest.starts_with("root/") => format!("/{rest}"),
-        _ => text.to_owned(),
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => format_compact!("{HOME}{rest}"),
+        Some(rest) if rest == "root" || rest.starts_with("root/") => format_compact!("/{rest}"),
+        _ => text.into(),
     }
 }
 
@@ -333,7 +335,7 @@ fn changed(text: &str, change: &Change) -> Value {
         },
         _ => return Value::Unknown(Source::Variable),
     };
-    Value::Known(result)
+    Value::Known(result.into())
 }
 
 /// `${text:start:length}` with numbers.
@@ -352,7 +354,7 @@ fn slice(text: &str, range: &str) -> Option<String> {
 }
 
 /// What `{a,b}` stands for, if a word has that and nothing else to expand.
-fn braces(word: &Word) -> Option<Vec<String>> {
+fn braces(word: &Word) -> Option<Vec<Text>> {
     let has_braces = word
         .parts
         .iter()

@@ -178,7 +178,7 @@ fn split_string(arguments: &[Value]) -> Option<Value> {
             return joined(&arguments[index + 1..]);
         }
         if let Some(rest) = text.strip_prefix("-S").or_else(|| text.strip_prefix("--split-string=")) {
-            return Some(Value::Known(rest.to_owned()));
+            return Some(Value::Known(rest.into()));
         }
     }
     None
@@ -191,7 +191,7 @@ fn shell_text(arguments: &[Value]) -> Option<Inner> {
 /// Arguments with blanks between them, as `eval` and `ssh` put them together.
 pub(super) fn joined(arguments: &[Value]) -> Option<Value> {
     let (first, rest) = arguments.split_first()?;
-    let blank = || Value::Known(" ".to_owned());
+    let blank = || Value::Known(" ".into());
     let add = |before, value: &Value| {
         super::expand::concatenated(super::expand::concatenated(before, blank()), value.clone())
     };
@@ -217,7 +217,7 @@ fn executed_by_find(arguments: &[Value]) -> Vec<Inner> {
             .filter_map(Value::known)
             .find(|argument| !argument.starts_with('-'))
             .map_or(Value::Unknown(Source::Input), |folder| {
-                Value::Begins(format!("{}/", folder.trim_end_matches('/')), Source::Input)
+                Value::Begins(format!("{}/", folder.trim_end_matches('/')).into(), Source::Input)
             });
         let program = rest[..end]
             .iter()
