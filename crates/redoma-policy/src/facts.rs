@@ -70,7 +70,7 @@ impl Command {
     /// The program's name without its folder, if it is known.
     pub fn name(&self) -> Option<&str> {
         let Value::Known(path) = &self.program else { return None };
-        path.rsplit('/').next()
+        Some(path.rfind('/').map_or(path.as_str(), |folder| &path[folder + 1..]))
     }
 }
 
@@ -162,7 +162,7 @@ pub struct Opaque {
     pub why: Why,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Why {
     /// The code or the program's name is computed.
     Computed,

@@ -157,7 +157,7 @@ pub(crate) fn character(code: &Value) -> Option<char> {
 #[cfg(test)]
 mod tests {
     use super::{base64, hex, joined, rot13};
-    use crate::facts::{Source, Text, Value};
+    use crate::facts::{Source, Value};
 
     #[test]
     fn codes_are_read() {

@@ -172,7 +172,9 @@ impl<'a> Reader<'_> {
                 (self.value_within(&operation.left, look), self.value_within(&operation.right, look));
             let numbers = folding::integer(&left).zip(folding::integer(&right));
             return match (operation.operator, numbers) {
-                (BinaryOperator::BitwiseXOR, Some((left, right))) => Value::Known((left ^ right).to_compact_string()),
+                (BinaryOperator::BitwiseXOR, Some((left, right))) => {
+                    Value::Known((left ^ right).to_compact_string())
+                }
                 (BinaryOperator::Subtraction, Some((left, right))) => {
                     Value::Known(left.wrapping_sub(right).to_compact_string())
                 }
@@ -186,7 +188,9 @@ impl<'a> Reader<'_> {
                 is_number && matches!(operand.get_inner_expression(), Expression::NumericLiteral(_));
             let value = self.value_within(operand, look);
             sum = match folding::integer(&sum).zip(folding::integer(&value)) {
-                Some((left, right)) if is_number => Value::Known(left.wrapping_add(right).to_compact_string()),
+                Some((left, right)) if is_number => {
+                    Value::Known(left.wrapping_add(right).to_compact_string())
+                }
                 _ => joined(sum, value),
             };
         }
@@ -282,9 +286,11 @@ fn of_function(name: &str, arguments: &[Value]) -> Option<Value> {
             _ => Some(Value::Known(text.clone())),
         },
         ("unescape" | "decodeURIComponent" | "decodeURI", [Value::Known(text)]) => percent_decoded(text),
-        ("path.join", [first, rest @ ..]) => Some(rest.iter().fold(first.clone(), |path, part| {
-            joined(joined(path, Value::Known("/".into())), part.clone())
-        })),
+        ("path.join", [first, rest @ ..]) => {
+            Some(rest.iter().fold(first.clone(), |path, part| {
+                joined(joined(path, Value::Known("/".into())), part.clone())
+            }))
+        }
         _ => None,
     }
 }
@@ -300,7 +306,8 @@ fn percent_decoded(text: &str) -> Option<Value> {
 }
 
 fn of_method(owner: &Value, method: &str, arguments: &[Value]) -> Option<Value> {
-    let words = |text: Vec<String>| folding::list(text.into_iter().map(|text| Value::Known(text.into())).collect());
+    let words =
+        |text: Vec<String>| folding::list(text.into_iter().map(|text| Value::Known(text.into())).collect());
     match (owner, method, arguments) {
         (_, "toString" | "valueOf", _) => Some(owner.clone()),
         (Value::Known(text), "trim", []) => Some(Value::Known(text.trim().into())),

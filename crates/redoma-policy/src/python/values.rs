@@ -320,7 +320,9 @@ fn of_function(name: &str, arguments: &[Value]) -> Option<Value> {
             }
             value => Some(value.clone()),
         },
-        ("chr", [code]) => folding::character(code).map(|character| Value::Known(character.to_compact_string())),
+        ("chr", [code]) => {
+            folding::character(code).map(|character| Value::Known(character.to_compact_string()))
+        }
         ("ord", [Value::Known(text)]) => {
             text.chars().next().map(|character| Value::Known(u32::from(character).to_compact_string()))
         }
@@ -337,9 +339,11 @@ fn of_function(name: &str, arguments: &[Value]) -> Option<Value> {
             [Value::Known(text)],
         ) => decoded(folding::hex(text)),
         ("codecs.decode" | "codecs.encode", [Value::Known(text), ..]) => of_codec(text, known(1)?),
-        ("os.path.join", [first, rest @ ..]) => Some(rest.iter().fold(first.clone(), |path, part| {
-            joined(joined(path, Value::Known("/".into())), part.clone())
-        })),
+        ("os.path.join", [first, rest @ ..]) => {
+            Some(rest.iter().fold(first.clone(), |path, part| {
+                joined(joined(path, Value::Known("/".into())), part.clone())
+            }))
+        }
         ("shlex.split", [Value::Known(line), ..]) => {
             // Quotes are the shell reader's: without any it is plain.
             let is_plain = !line.contains(['"', '\'', '\\', '#']);

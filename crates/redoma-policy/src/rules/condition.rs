@@ -42,8 +42,12 @@ impl Pattern {
             Self::Exact(pattern) => text == pattern,
             Self::Start(start) => text.starts_with(start.as_str()),
             Self::End(end) => text.ends_with(end.as_str()),
-            // Most texts are shorter than what is looked for.
-            Self::Within(within) => text.len() >= within.len() && text.contains(within.as_str()),
+            // Most texts are shorter than what is looked for, or don't have its first byte.
+            Self::Within(within) => {
+                text.len() >= within.len()
+                    && within.as_bytes().first().is_none_or(|first| text.as_bytes().contains(first))
+                    && text.contains(within.as_str())
+            }
             Self::Any => true,
             Self::Other(pattern) => matches_stars(pattern.as_bytes(), text.as_bytes()),
         }
@@ -94,31 +98,34 @@ fn matches_stars(pattern: &[u8], text: &[u8]) -> bool {
 }
 
 /// Patterns of which one is to match. Nearly all texts are told off by their first byte.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Patterns {
-    all: Vec<Pattern>,
-    /// What a match can begin with; nothing if that may be anything.
-    first_bytes: Option<Vec<u8>>,
+    /// Those that say what a match begins with, by that.
+    by_first: Vec<(u8, Pattern)>,
+    /// The others.
+    anywhere: Vec<Pattern>,
 }
 
 impl Patterns {
     fn new(texts: &[String]) -> Self {
-        let all = patterns(texts);
-        let mut first_bytes: Option<Vec<u8>> = all.iter().map(Pattern::first_byte).collect();
-        if let Some(bytes) = &mut first_bytes {
-            bytes.sort_unstable();
-            bytes.dedup();
+        let mut all = Self::default();
+        for pattern in patterns(texts) {
+            match pattern.first_byte() {
+                Some(byte) => all.by_first.push((byte, pattern)),
+                None => all.anywhere.push(pattern),
+            }
         }
-        Self { all, first_bytes }
+        all
     }
 
     fn is_empty(&self) -> bool {
-        self.all.is_empty()
+        self.by_first.is_empty() && self.anywhere.is_empty()
     }
 
     fn any_matches(&self, text: &str) -> bool {
-        let may_begin = |bytes: &Vec<u8>| text.bytes().next().is_some_and(|first| bytes.contains(&first));
-        self.first_bytes.as_ref().is_none_or(may_begin) && self.all.iter().any(|pattern| pattern.matches(text))
+        let first = text.as_bytes().first();
+        self.by_first.iter().any(|(byte, pattern)| Some(byte) == first && pattern.matches(text))
+            || self.anywhere.iter().any(|pattern| pattern.matches(text))
     }
 }
 
@@ -268,7 +275,7 @@ impl Compiled {
             })
             && self.flags.iter().all(|flag| flag.iter().any(|flag| has_flag(&command.arguments, flag)))
             && self.has_first(command)
-            && self.has_arguments(&mut command.arguments.iter())
+            && self.has_arguments(command.arguments.iter())
             && any_or_none(&self.destination, |place| {
                 command.arguments.last().is_some_and(|last| value_is_in(last, *place))
             })
@@ -304,10 +311,10 @@ impl Compiled {
         };
         self.names.iter().any(|pattern| pattern.matches(&call.name))
             && self.named.iter().all(has)
-            && self.has_arguments(&mut call.arguments.iter().map(|argument| &argument.value))
+            && self.has_arguments(call.arguments.iter().map(|argument| &argument.value))
     }
 
-    fn has_arguments(&self, arguments: &mut dyn Iterator<Item = &Value>) -> bool {
+    fn has_arguments<'v>(&self, arguments: impl Iterator<Item = &'v Value>) -> bool {
         if self.argument.is_empty() && self.path.is_empty() && self.unless_argument.is_empty() {
             return true;
         }

@@ -104,13 +104,12 @@ impl Index {
     }
 
     /// The conditions that may hold for something of this name.
-    fn of<'a>(&'a self, name: Option<&str>, writes: bool) -> impl Iterator<Item = usize> + use<'a> {
+    fn of(&self, name: Option<&str>, writes: bool) -> [&[usize]; 4] {
         const NONE: &[usize] = &[];
         let named = name.and_then(|name| self.by_name.get(name)).map_or(NONE, Vec::as_slice);
         let first = name.and_then(|name| name.bytes().next());
         let begun = first.and_then(|byte| self.by_first.get(&byte)).map_or(NONE, Vec::as_slice);
-        let writing = if writes { self.writing.as_slice() } else { NONE };
-        named.iter().chain(begun).chain(writing).chain(&self.others).copied()
+        [named, begun, if writes { &self.writing } else { NONE }, &self.others]
     }
 }
 
@@ -161,7 +160,9 @@ impl RuleSet {
         }
         let is_matched = |example: &Example| {
             let facts = read(language_of(example.language), &example.code);
-            facts.iter().any(|fact| self.matching(fact).any(|rule| rule == index))
+            let mut is_matched = false;
+            facts.iter().for_each(|fact| self.each_match(fact, |rule| is_matched |= rule == index));
+            is_matched
         };
         let describe = |example: &Example| example.code.clone();
         for (number, example) in rule.examples.matching.iter().enumerate() {
@@ -179,20 +180,22 @@ impl RuleSet {
         Ok(())
     }
 
-    /// The rules that match a fact, by index; one may come twice.
-    pub fn matching<'a>(&'a self, fact: &'a Fact) -> impl Iterator<Item = usize> + 'a {
-        let (indexed, rest) = match &fact.what {
+    /// Tells the rules that match a fact, by index; one may come twice.
+    pub fn each_match(&self, fact: &Fact, mut found: impl FnMut(usize)) {
+        let candidates = match &fact.what {
             What::Command(command) => {
                 let writes = command.redirects.iter().any(|redirect| redirect.is_write);
-                (Some(self.commands.of(command.name(), writes)), None)
+                self.commands.of(command.name(), writes)
             }
-            What::Call(call) => (Some(self.calls.of(Some(&call.name), false)), None),
-            _ => (None, Some(self.rest.iter().copied())),
+            What::Call(call) => self.calls.of(Some(&call.name), false),
+            _ => [self.rest.as_slice(), &[], &[], &[]],
         };
-        indexed.into_iter().flatten().chain(rest.into_iter().flatten()).filter_map(|number| {
-            let (rule, condition) = &self.conditions[number];
-            condition.holds(fact).then_some(*rule)
-        })
+        for number in candidates.into_iter().flatten() {
+            let (rule, condition) = &self.conditions[*number];
+            if condition.holds(fact) {
+                found(*rule);
+            }
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use compact_str::format_compact;
+use smallvec::SmallVec;
 
 use super::tree::{Change, Part, Quoting, Variable, Word};
 use super::walk::Walker;
@@ -47,18 +48,30 @@ impl Default for Variables {
 }
 
 /// What one word became: one argument or several.
-#[derive(Debug)]
-pub(super) struct Field {
-    pub value: Value,
-    /// Whether the shell would look for files by it.
+#[derive(Debug, Default)]
+pub(super) struct Expanded {
+    pub fields: SmallVec<[Value; 1]>,
+    /// Whether the shell would look for files by the first one.
+    pub is_glob: bool,
+    /// Programs whose output is in it.
+    pub programs: Vec<Text>,
+}
+
+/// What the words of a command became.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Line {
+    pub fields: Vec<Value>,
+    /// Whether the shell would look for a file by the program's name.
     pub is_glob: bool,
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Expanded {
-    pub fields: Vec<Field>,
-    /// Programs whose output is in it.
-    pub programs: Vec<Text>,
+impl Line {
+    fn extend(&mut self, fields: impl IntoIterator<Item = Value>, is_glob: bool) {
+        if self.fields.is_empty() {
+            self.is_glob = is_glob;
+        }
+        self.fields.extend(fields);
+    }
 }
 
 impl Expanded {
@@ -66,9 +79,8 @@ impl Expanded {
     pub fn joined(self) -> Value {
         let mut fields = self.fields.into_iter();
         let Some(first) = fields.next() else { return Value::EMPTY };
-        fields.fold(first.value, |before, field| {
-            concatenated(concatenated(before, Value::Known(" ".into())), field.value)
-        })
+        fields
+            .fold(first, |before, field| concatenated(concatenated(before, Value::Known(" ".into())), field))
     }
 }
 
@@ -96,9 +108,10 @@ pub(super) fn concatenated(before: Value, after: Value) -> Value {
 /// Fields in the making.
 #[derive(Default)]
 struct Fields {
-    done: Vec<Field>,
+    done: SmallVec<[Value; 1]>,
     current: Option<Value>,
     is_glob: bool,
+    is_first_glob: bool,
     programs: Vec<Text>,
 }
 
@@ -113,7 +126,10 @@ impl Fields {
     /// Ends a field.
     fn split(&mut self) {
         if let Some(value) = self.current.take() {
-            self.done.push(Field { value, is_glob: self.is_glob });
+            if self.done.is_empty() {
+                self.is_first_glob = self.is_glob;
+            }
+            self.done.push(value);
         }
         self.is_glob = false;
     }
@@ -133,47 +149,42 @@ impl Fields {
 }
 
 fn is_glob(text: &str) -> bool {
-    text.contains(['*', '?', '['])
+    text.bytes().any(|byte| matches!(byte, b'*' | b'?' | b'['))
 }
 
 impl Walker<'_> {
-    /// As [`Walker::expand`], to the end of a list. Most words stand for themselves.
-    pub(super) fn expand_onto(&mut self, word: &Word, fields: &mut Vec<Field>, programs: &mut Vec<Text>) {
-        let plain = match word.parts.as_slice() {
-            [Part::Quoted(text)] => Some(Field { value: Value::Known(text.clone()), is_glob: false }),
-            [Part::Bare(text)] if !text.contains(['{', '~']) => {
-                Some(Field { value: Value::Known(text.clone()), is_glob: is_glob(text) })
+    /// As [`Walker::expand`], to the end of a line. Most words stand for themselves.
+    pub(super) fn expand_onto(&mut self, word: &Word, line: &mut Line, programs: &mut Vec<Text>) {
+        let (text, is_glob) = match word.parts.as_slice() {
+            [Part::Quoted(text)] => (text, false),
+            [Part::Bare(text)] if !text.bytes().any(|byte| matches!(byte, b'{' | b'~')) => {
+                (text, is_glob(text))
             }
-            _ => None,
+            _ => {
+                let expanded = self.expand(word);
+                line.extend(expanded.fields, expanded.is_glob);
+                programs.extend(expanded.programs);
+                return;
+            }
         };
-        if let Some(field) = plain {
-            self.pay(field.value.known().map_or(0, str::len));
-            fields.push(field);
-        } else {
-            let expanded = self.expand(word);
-            fields.extend(expanded.fields);
-            programs.extend(expanded.programs);
-        }
+        self.pay(text.len());
+        line.extend([Value::Known(text.clone())], is_glob);
     }
 
     /// What a word becomes, after everything that is substituted in it has been looked at.
     pub(super) fn expand(&mut self, word: &Word) -> Expanded {
         if let Some(texts) = braces(word) {
-            let fields = texts
-                .into_iter()
-                .map(|text| {
-                    self.pay(text.len());
-                    Field { is_glob: is_glob(&text), value: Value::Known(text) }
-                })
-                .collect();
-            return Expanded { fields, programs: Vec::new() };
+            self.pay(texts.iter().map(|text| text.len()).sum());
+            let is_glob = texts.first().is_some_and(|text| is_glob(text));
+            let fields = texts.into_iter().map(Value::Known).collect();
+            return Expanded { fields, is_glob, programs: Vec::new() };
         }
-        let mut fields = Fields { done: Vec::with_capacity(1), ..Fields::default() };
+        let mut fields = Fields::default();
         for (index, part) in word.parts.iter().enumerate() {
             self.expand_part(part, index == 0, word.parts.len() > 1, &mut fields);
         }
         fields.split();
-        Expanded { fields: fields.done, programs: fields.programs }
+        Expanded { fields: fields.done, is_glob: fields.is_first_glob, programs: fields.programs }
     }
 
     fn expand_part(&mut self, part: &Part, is_first: bool, is_within: bool, fields: &mut Fields) {
@@ -216,7 +227,7 @@ impl Walker<'_> {
                 for word in words {
                     let expanded = self.expand(word);
                     fields.programs.extend(expanded.programs);
-                    values.extend(expanded.fields.into_iter().map(|field| field.value));
+                    values.extend(expanded.fields);
                 }
                 fields.append(Value::List(values));
             }

@@ -337,7 +337,7 @@ impl<'a> Parser<'a> {
     }
 
     fn pipeline(&mut self) -> Option<Node> {
-        while matches!(self.bare_word(), "!" | "time") {
+        while matches!(self.peek(), Some(b'!' | b't')) && matches!(self.bare_word(), "!" | "time") {
             self.at += self.bare_word().len();
             self.skip_blanks();
             if self.bare_word() == "-p" {
@@ -359,8 +359,11 @@ impl<'a> Parser<'a> {
     }
 
     pub(super) fn command(&mut self) -> Option<Node> {
-        if self.peek() == Some(b'(') {
-            return self.compound(|parser| Some(parser.parenthesis()));
+        match self.peek() {
+            Some(b'(') => return self.compound(|parser| Some(parser.parenthesis())),
+            // What all the words below begin with.
+            Some(b'{' | b'}' | b'[' | b'c' | b'd' | b'e' | b'f' | b'i' | b's' | b't' | b'u' | b'w') => {}
+            _ => return self.simple(),
         }
         match self.bare_word() {
             "{" => self.compound(|parser| Some(parser.block())),

@@ -1,8 +1,9 @@
 //! Running a command: what it does itself, what it runs in turn, and which code it is given.
 
+use compact_str::format_compact;
 use smallvec::smallvec;
 
-use super::expand::Field;
+use super::expand::Line;
 use super::tree::Offset;
 use super::walk::{Extent, Flow, Input, Walker, plain_command};
 use super::wrappers::{self, Inner};
@@ -26,20 +27,24 @@ const TELLING: &[&str] =
 impl Walker<'_> {
     pub(super) fn run(
         &mut self,
-        fields: Vec<Field>,
+        line: Line,
         redirects: Vec<Redirect>,
         input: &Input,
         substituted: &[Text],
         at: Offset,
     ) -> Flow {
-        let mut fields = fields.into_iter();
-        let Some(first) = fields.next() else { return Flow::nothing() };
-        if first.is_glob && first.value.known().is_some_and(|text| !matches!(text, "[" | "[[")) {
-            self.opaque(at, &first.value.shown(), Why::Computed);
+        let Line { fields: mut arguments, is_glob } = line;
+        if arguments.is_empty() {
+            return Flow::nothing();
         }
-        let program = first.value;
+        let program = arguments.remove(0);
+        if is_glob && program.known().is_some_and(|text| !matches!(text, "[" | "[[")) {
+            self.opaque(at, &program.shown(), Why::Computed);
+        }
         let folder = self.variables.folder.as_str();
-        let arguments = fields.map(|field| in_folder(field.value, folder)).collect();
+        if folder != super::expand::WORKSPACE {
+            arguments.iter_mut().for_each(|argument| move_to_folder(argument, folder));
+        }
         let mut command =
             Command { arguments, redirects, reads_from: input.programs.to_vec(), ..plain_command(program) };
         loop {
@@ -379,20 +384,10 @@ fn module_of(arguments: &[Value]) -> Option<Command> {
 }
 
 /// Names of files in another folder than the workspace, where they stand for all of it.
-fn in_folder(value: Value, folder: &str) -> Value {
-    if folder == super::expand::WORKSPACE {
-        return value;
-    }
-    match &value {
-        Value::Known(text)
-            if matches!(
-                text.as_str(),
-                "*" | "." | "./" | "./*" | ".*" | ".." | "../" | "../*" | ".[!.]*"
-            ) =>
-        {
-            Value::Known(format!("{}/{text}", folder.trim_end_matches('/')).into())
-        }
-        _ => value,
+fn move_to_folder(value: &mut Value, folder: &str) {
+    let Value::Known(text) = value else { return };
+    if matches!(text.as_str(), "*" | "." | "./" | "./*" | ".*" | ".." | "../" | "../*" | ".[!.]*") {
+        *text = format_compact!("{}/{text}", folder.trim_end_matches('/'));
     }
 }
 

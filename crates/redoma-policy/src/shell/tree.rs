@@ -81,8 +81,8 @@ pub(super) enum RedirectionKind {
     Duplicate,
 }
 
-/// Most words are of one part.
-pub(super) type Parts = SmallVec<[Part; 1]>;
+/// Most words are of one part, or of quotes and what is in them.
+pub(super) type Parts = SmallVec<[Part; 2]>;
 
 #[derive(Debug, Default)]
 pub(super) struct Word {

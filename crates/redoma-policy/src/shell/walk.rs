@@ -3,7 +3,7 @@
 use compact_str::format_compact;
 use smallvec::SmallVec;
 
-use super::expand::{Expanded, Field, Variables, WORKSPACE, concatenated};
+use super::expand::{Expanded, Line, Variables, WORKSPACE, concatenated};
 use super::parse::Script;
 use super::tree::{
     Assignment, AssignmentKind, Node, Offset, Part, Redirection, RedirectionKind, Simple, Word,
@@ -161,7 +161,7 @@ impl Walker<'_> {
                 for word in words {
                     let expanded = self.expand(word);
                     programs.extend(expanded.programs);
-                    values.extend(expanded.fields.into_iter().map(|field| field.value));
+                    values.extend(expanded.fields);
                 }
                 self.variables.values.remove(variable);
                 self.variables.each.insert(variable.clone(), values);
@@ -276,24 +276,23 @@ impl Walker<'_> {
             [Part::Variable(variable)] => self.variables.each.get(&variable.name).cloned(),
             _ => None,
         };
-        let mut fields = Vec::with_capacity(simple.words.len());
+        let mut line = Line { fields: Vec::with_capacity(simple.words.len()), is_glob: false };
         for word in &simple.words[usize::from(each.is_some())..] {
-            self.expand_onto(word, &mut fields, &mut programs);
+            self.expand_onto(word, &mut line, &mut programs);
         }
         let mut flow = Flow { output: Value::Unknown(Source::Variable), programs: Programs::new() };
         for program in each.into_iter().flatten().take(MOST_PROGRAMS) {
-            self.pay(fields.len());
+            self.pay(line.fields.len());
             if self.is_broke() {
                 break;
             }
-            let alternative =
-                fields.iter().map(|field| Field { value: field.value.clone(), is_glob: field.is_glob });
-            let fields = [Field { value: program, is_glob: false }].into_iter().chain(alternative).collect();
-            flow = self.run(fields, redirects.clone(), input, &programs, simple.at);
+            let fields = [program].into_iter().chain(line.fields.iter().cloned()).collect();
+            let line = Line { fields, is_glob: false };
+            flow = self.run(line, redirects.clone(), input, &programs, simple.at);
         }
         if !matches!(simple.words[0].parts.as_slice(), [Part::Variable(variable)] if self.variables.each.contains_key(&variable.name))
         {
-            flow = self.run(fields, redirects, input, &programs, simple.at);
+            flow = self.run(line, redirects, input, &programs, simple.at);
         }
         flow
     }
@@ -301,7 +300,7 @@ impl Walker<'_> {
     fn assign(&mut self, assignment: &Assignment, expanded: Expanded) {
         let is_array = assignment.kind == AssignmentKind::Array;
         let value = if is_array && expanded.fields.len() == 1 {
-            expanded.fields.into_iter().next().map_or(Value::Unknown(Source::Variable), |field| field.value)
+            expanded.fields.into_iter().next().unwrap_or(Value::Unknown(Source::Variable))
         } else {
             expanded.joined()
         };

@@ -1,5 +1,8 @@
 //! Programs that run another program which is written after them.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use crate::facts::{Source, Value};
 
 /// What a program runs in turn.
@@ -83,6 +86,10 @@ const WRAPPERS: &[Wrapper] = &[
     Wrapper { names: &["parallel"], with_value: &["-j", "-n", "-a", "--jobs"], before: 0 },
 ];
 
+static BY_NAME: LazyLock<HashMap<&str, &Wrapper>> = LazyLock::new(|| {
+    WRAPPERS.iter().flat_map(|wrapper| wrapper.names.iter().map(move |name| (*name, wrapper))).collect()
+});
+
 /// Options of `ssh` whose value is the next argument.
 const SSH_VALUES: &[&str] = &[
     "-b", "-c", "-D", "-E", "-e", "-F", "-I", "-i", "-J", "-L", "-l", "-m", "-O", "-o", "-p", "-Q", "-R",
@@ -118,7 +125,7 @@ pub(super) fn inner(name: &str, arguments: &[Value]) -> Vec<Inner> {
         }
         _ => {}
     }
-    let Some(wrapper) = WRAPPERS.iter().find(|wrapper| wrapper.names.contains(&name)) else {
+    let Some(wrapper) = BY_NAME.get(name) else {
         return Vec::new();
     };
     let mut rest = after_options(arguments, wrapper.with_value, wrapper.before);
