@@ -16,7 +16,14 @@ pub(super) struct Found {
 pub(super) struct Surroundings {
     pub(super) has_jinja: bool,
     pub(super) has_pandas: bool,
-    pub(super) has_remote: bool,
+    pub(super) remote: Option<Remote>,
+}
+
+/// A library that runs commands on other hosts, by methods whose names alone say little.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Remote {
+    Fabric,
+    PowerShell,
 }
 
 impl Surroundings {
@@ -28,7 +35,8 @@ impl Surroundings {
             match module.split('.').next().unwrap_or("") {
                 "jinja2" | "mako" => found.has_jinja = true,
                 "pandas" | "dask" | "modin" | "polars" => found.has_pandas = true,
-                "fabric" | "invoke" | "fabric2" => found.has_remote = true,
+                "fabric" | "invoke" | "fabric2" => found.remote = Some(Remote::Fabric),
+                "pypsrp" | "winrm" => found.remote = Some(Remote::PowerShell),
                 _ => {}
             }
         }
@@ -141,7 +149,12 @@ fn of_python_call(call: &Call, around: &Surroundings, text: &dyn Fn() -> String)
         }
         "pty.spawn" => found(&kinds::PYTHON_PTY, plain(origin).max(Level::Medium)),
         ".exec_command" if has_arguments => found(&kinds::PYTHON_SSH, shell(origin)),
-        ".run" | ".sudo" | ".local" if around.has_remote && has_arguments => {
+        ".run" | ".sudo" | ".local" if around.remote == Some(Remote::Fabric) && has_arguments => {
+            unless_constant(&kinds::PYTHON_SSH, shell)
+        }
+        ".add_script" | ".run_ps" | ".run_cmd" | ".execute_ps" | ".execute_cmd"
+            if around.remote == Some(Remote::PowerShell) && has_arguments =>
+        {
             unless_constant(&kinds::PYTHON_SSH, shell)
         }
         "pickle.loads" | "pickle.load" | "pickle.Unpickler" | "dill.loads" | "dill.load"
@@ -161,7 +174,12 @@ fn of_python_call(call: &Call, around: &Surroundings, text: &dyn Fn() -> String)
         | "importlib.import_module"
         | "importlib.__import__"
         | "imp.load_source"
-        | "importlib.util.spec_from_file_location" => unless_constant(&kinds::PYTHON_IMPORT, mild),
+        | "importlib.util.spec_from_file_location"
+        // These look for something in a package, or of that name, and import it on the way.
+        | "pkgutil.get_data"
+        | "pkgutil.resolve_name"
+        | "importlib.resources.files"
+        | "pydoc.locate" => unless_constant(&kinds::PYTHON_IMPORT, mild),
         "ctypes.CDLL"
         | "ctypes.PyDLL"
         | "ctypes.WinDLL"
@@ -195,15 +213,33 @@ fn of_python_call(call: &Call, around: &Surroundings, text: &dyn Fn() -> String)
             found(&kinds::PYTHON_MODEL, plain(origin).max(Level::Medium))
         }
         "runpy.run_path" | "runpy.run_module" | "execfile" => unless_constant(&kinds::PYTHON_RUN_FILE, plain),
-        // Somebody's own way to start programs, which says that it goes through the shell.
-        _ if ["shell", "use_unsafe_shell"]
-            .iter()
-            .any(|name| call.named(name).and_then(Value::known) == Some("True")) =>
-        {
-            found(&kinds::PYTHON_SUBPROCESS_SHELL, shell(origin))
-        }
-        _ => None,
+        _ => of_other_call(call),
     }
+}
+
+/// Functions that are not known by name, but say in their arguments what they do.
+fn of_other_call(call: &Call) -> Option<Found> {
+    let is_on = |name: &str| call.named(name).and_then(Value::known) == Some("True");
+    let origin = first(call);
+    if is_on("shell") || is_on("use_unsafe_shell") {
+        return Some(Found { kind: &kinds::PYTHON_SUBPROCESS_SHELL, level: shell(origin), origin });
+    }
+    // `inspect.signature` and its kin: annotations that are texts are evaluated.
+    if is_on("eval_str") {
+        return Some(Found { kind: &kinds::PYTHON_EVAL, level: plain(origin), origin });
+    }
+    let origin = call.arguments.iter().find_map(|given| computed_shell_line(&given.value))?;
+    Some(Found { kind: &kinds::PYTHON_SUBPROCESS_SHELL, level: shell(Some(origin)), origin: Some(origin) })
+}
+
+/// Where the line comes from in a list such as `["sh", "-c", line]`, whoever is given it.
+fn computed_shell_line(value: &Value) -> Option<Source> {
+    let Value::List(words) = value else { return None };
+    let [Value::Known(program), Value::Known(option), line, ..] = words.as_slice() else { return None };
+    let name = program.rsplit('/').next()?;
+    let is_shell = matches!(name, "sh" | "bash" | "dash" | "zsh" | "ksh" | "ash");
+    let is_code = option.starts_with('-') && !option.starts_with("--") && option.ends_with('c');
+    if is_shell && is_code { folding::source_of(line) } else { None }
 }
 
 fn of_subprocess(call: &Call) -> Found {
