@@ -30,9 +30,14 @@ impl Surroundings {
     pub(super) fn of(facts: &[Fact]) -> Self {
         let mut found = Self::default();
         for fact in facts {
-            let What::Import(import) = &fact.what else { continue };
-            let Some(module) = import.module.known() else { continue };
-            match module.split('.').next().unwrap_or("") {
+            // An import that may fail (`try: import x`) is no fact, but what is called of it says its name.
+            let name = match &fact.what {
+                What::Import(import) => import.module.known(),
+                What::Call(call) => Some(call.name.as_str()),
+                _ => None,
+            };
+            let Some(name) = name else { continue };
+            match name.split('.').next().unwrap_or("") {
                 "jinja2" | "mako" => found.has_jinja = true,
                 "pandas" | "dask" | "modin" | "polars" => found.has_pandas = true,
                 "fabric" | "invoke" | "fabric2" => found.remote = Some(Remote::Fabric),

@@ -74,6 +74,12 @@ fn python_kinds_are_found_and_rated_by_source() {
         ("from importlib.resources import files\nfiles(sys.argv[1])", "python-dynamic-import", High),
         ("def f(p, q):\n  c = ['sh', '-c', p]\n  q(lambda: q.run(c))", "python-subprocess-shell", High),
         ("import pypsrp\ndef f(ps, p): ps.add_script(p)", "python-remote-command", High),
+        (
+            "try:\n  from pypsrp.powershell import PowerShell\nexcept ImportError: pass\n\
+             def f(p):\n  ps = PowerShell(x)\n  ps.add_script(p)",
+            "python-remote-command",
+            High,
+        ),
     ] {
         is("a.py", &format!("{head}{line}\n"), kind, level);
     }
