@@ -161,7 +161,9 @@ impl RuleSet {
         let is_matched = |example: &Example| {
             let facts = read(language_of(example.language), &example.code);
             let mut is_matched = false;
-            facts.iter().for_each(|fact| self.each_match(fact, |rule| is_matched |= rule == index));
+            for fact in &facts {
+                self.each_match(fact, |rule| is_matched |= rule == index);
+            }
             is_matched
         };
         let describe = |example: &Example| example.code.clone();

@@ -117,7 +117,6 @@ fn first(call: &Call) -> Option<Source> {
 
 fn of_python_call(call: &Call, around: &Surroundings, text: &dyn Fn() -> String) -> Option<Found> {
     let origin = first(call);
-    let has_arguments = !call.arguments.is_empty();
     let found = |kind, level| Some(Found { kind, level, origin });
     let unless_constant =
         |kind, level: fn(Option<Source>) -> Level| origin.and_then(|_| found(kind, level(origin)));
@@ -153,15 +152,6 @@ fn of_python_call(call: &Call, around: &Surroundings, text: &dyn Fn() -> String)
             Some(of_exec(call))
         }
         "pty.spawn" => found(&kinds::PYTHON_PTY, plain(origin).max(Level::Medium)),
-        ".exec_command" if has_arguments => found(&kinds::PYTHON_SSH, shell(origin)),
-        ".run" | ".sudo" | ".local" if around.remote == Some(Remote::Fabric) && has_arguments => {
-            unless_constant(&kinds::PYTHON_SSH, shell)
-        }
-        ".add_script" | ".run_ps" | ".run_cmd" | ".execute_ps" | ".execute_cmd"
-            if around.remote == Some(Remote::PowerShell) && has_arguments =>
-        {
-            unless_constant(&kinds::PYTHON_SSH, shell)
-        }
         "pickle.loads" | "pickle.load" | "pickle.Unpickler" | "dill.loads" | "dill.load"
         | "cloudpickle.loads" | "cloudpickle.load" | "pandas.read_pickle" | "jsonpickle.decode" => {
             found(&kinds::PYTHON_PICKLE, plain(origin).max(Level::Medium))
@@ -218,8 +208,24 @@ fn of_python_call(call: &Call, around: &Surroundings, text: &dyn Fn() -> String)
             found(&kinds::PYTHON_MODEL, plain(origin).max(Level::Medium))
         }
         "runpy.run_path" | "runpy.run_module" | "execfile" => unless_constant(&kinds::PYTHON_RUN_FILE, plain),
-        _ => of_other_call(call),
+        _ => of_remote_command(call, around).or_else(|| of_other_call(call)),
     }
+}
+
+/// Methods that have another host run something. Of libraries whose methods have common names, constants are no finding.
+fn of_remote_command(call: &Call, around: &Surroundings) -> Option<Found> {
+    let origin = first(call);
+    let is_one = match (call.name.as_str(), around.remote) {
+        (".exec_command", _) => true,
+        (".run" | ".sudo" | ".local", Some(Remote::Fabric))
+        | (
+            ".add_script" | ".run_ps" | ".run_cmd" | ".execute_ps" | ".execute_cmd",
+            Some(Remote::PowerShell),
+        ) => origin.is_some(),
+        _ => false,
+    };
+    let is_found = is_one && !call.arguments.is_empty();
+    is_found.then_some(Found { kind: &kinds::PYTHON_SSH, level: shell(origin), origin })
 }
 
 /// Functions that are not known by name, but say in their arguments what they do.

@@ -174,7 +174,7 @@ impl Walker<'_> {
     /// What a word becomes, after everything that is substituted in it has been looked at.
     pub(super) fn expand(&mut self, word: &Word) -> Expanded {
         if let Some(texts) = braces(word) {
-            self.pay(texts.iter().map(|text| text.len()).sum());
+            self.pay(texts.iter().map(Text::len).sum());
             let is_glob = texts.first().is_some_and(|text| is_glob(text));
             let fields = texts.into_iter().map(Value::Known).collect();
             return Expanded { fields, is_glob, programs: Vec::new() };

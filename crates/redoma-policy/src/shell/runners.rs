@@ -43,7 +43,9 @@ impl Walker<'_> {
         }
         let folder = self.variables.folder.as_str();
         if folder != super::expand::WORKSPACE {
-            arguments.iter_mut().for_each(|argument| move_to_folder(argument, folder));
+            for argument in &mut arguments {
+                move_to_folder(argument, folder);
+            }
         }
         let mut command =
             Command { arguments, redirects, reads_from: input.programs.to_vec(), ..plain_command(program) };
