@@ -119,7 +119,7 @@ impl Walk<'_> {
     fn file(&mut self, path: PathBuf, size: u64) {
         let shown = shown_path(&path);
         if size <= MAX_FILE {
-            self.walked.candidates.push(Candidate { shown, path });
+            self.walked.candidates.push(Candidate { path, shown });
         } else if is_minified_name(&shown) || subject_of(&shown, &[]).is_some() {
             // By its name it is code; large data is not missed.
             self.walked.skipped.push((shown, Skipped::TooLarge));
