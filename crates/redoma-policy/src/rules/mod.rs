@@ -70,8 +70,8 @@ pub(crate) struct RuleSet {
 struct Index {
     /// By the name of a program or a function.
     by_name: HashMap<String, Vec<usize>>,
-    /// By the first byte of the name.
-    by_first: HashMap<u8, Vec<usize>>,
+    /// By the first byte of the name: a few, so that looking through them is quicker than a hash.
+    by_first: Vec<(u8, Vec<usize>)>,
     /// Without a name, of programs whose output goes to a file.
     writing: Vec<usize>,
     others: Vec<usize>,
@@ -99,7 +99,10 @@ impl Index {
             }
         }
         for byte in first_bytes {
-            self.by_first.entry(byte).or_default().push(number);
+            match self.by_first.iter_mut().find(|(first, _)| *first == byte) {
+                Some((_, numbers)) => numbers.push(number),
+                None => self.by_first.push((byte, vec![number])),
+            }
         }
     }
 
@@ -108,7 +111,8 @@ impl Index {
         const NONE: &[usize] = &[];
         let named = name.and_then(|name| self.by_name.get(name)).map_or(NONE, Vec::as_slice);
         let first = name.and_then(|name| name.bytes().next());
-        let begun = first.and_then(|byte| self.by_first.get(&byte)).map_or(NONE, Vec::as_slice);
+        let begun = self.by_first.iter().find(|(byte, _)| Some(*byte) == first);
+        let begun = begun.map_or(NONE, |(_, numbers)| numbers);
         [named, begun, if writes { &self.writing } else { NONE }, &self.others]
     }
 }
