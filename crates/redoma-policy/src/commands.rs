@@ -46,7 +46,8 @@ pub(crate) fn list(by: &str, words: &[Value], at: Position) -> Vec<Fact> {
         redirects: Vec::new(),
         reads_from: Vec::new(),
     };
-    let mut facts = vec![Fact { what: What::Command(command), at, language: Language::Bash, depth: 1 }];
+    let mut facts =
+        vec![Fact { what: What::Command(Box::new(command)), at, language: Language::Bash, depth: 1 }];
     if program.known().is_none() {
         let opaque = Opaque { by: by.to_owned(), why: Why::Computed };
         facts.push(Fact { what: What::Opaque(opaque), at, language: Language::Bash, depth: 1 });

@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 
+use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 
 /// Languages that can be read.
@@ -39,7 +40,8 @@ pub struct Fact {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum What {
     /// A program is run, by a shell or by a call that takes a program and its arguments.
-    Command(Command),
+    /// Apart, since it is far larger than the others, and a list of facts is moved as a whole.
+    Command(Box<Command>),
     /// A function is called.
     Call(Call),
     /// A module is loaded.
@@ -58,17 +60,17 @@ pub struct Command {
     pub program: Value,
     pub arguments: Vec<Value>,
     /// From the outside in, names only.
-    pub wrappers: Vec<String>,
+    pub wrappers: Vec<Text>,
     pub redirects: Vec<Redirect>,
     /// The programs whose output it reads through pipes, first to last.
-    pub reads_from: Vec<String>,
+    pub reads_from: Vec<Text>,
 }
 
 impl Command {
     /// The program's name without its folder, if it is known.
     pub fn name(&self) -> Option<&str> {
         let Value::Known(path) = &self.program else { return None };
-        path.rsplit('/').next()
+        Some(path.rfind('/').map_or(path.as_str(), |folder| &path[folder + 1..]))
     }
 }
 
@@ -93,19 +95,26 @@ pub struct Argument {
     pub value: Value,
 }
 
+/// A text in a fact. Most are a word, and a word of up to 24 bytes costs no memory of its own: getting and giving back
+/// memory for each was most of what reading a script cost.
+pub type Text = CompactString;
+
 /// What is known of a value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Value {
     /// A text, or a number, `True`, `false`, `None` as text.
-    Known(String),
+    Known(Text),
     /// A list, tuple or array.
     List(Vec<Value>),
     /// Begins with this text, and then something follows that is not known.
-    Begins(String, Source),
+    Begins(Text, Source),
     Unknown(Source),
 }
 
 impl Value {
+    /// An empty text.
+    pub const EMPTY: Self = Self::Known(Text::const_new(""));
+
     pub fn known(&self) -> Option<&str> {
         match self {
             Self::Known(text) => Some(text),
@@ -116,7 +125,7 @@ impl Value {
     /// As a person would write it down, with … for what is not known.
     pub fn shown(&self) -> Cow<'_, str> {
         match self {
-            Self::Known(text) => text.into(),
+            Self::Known(text) => text.as_str().into(),
             Self::Begins(text, _) => format!("{text}…").into(),
             Self::List(values) => {
                 let values: Vec<_> = values.iter().map(Self::shown).collect();
@@ -153,7 +162,7 @@ pub struct Opaque {
     pub why: Why,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Why {
     /// The code or the program's name is computed.
     Computed,

@@ -3,7 +3,7 @@
 //! Shared by the readers of Python and JavaScript. Nothing here grows without bound: a text longer than [`MAX_TEXT`] or a
 //! list of more than [`MAX_ITEMS`] is not known any more.
 
-use crate::facts::{Source, Value};
+use crate::facts::{Source, Text, Value};
 
 pub(crate) const MAX_TEXT: usize = 64 << 10;
 pub(crate) const MAX_ITEMS: usize = 4096;
@@ -59,7 +59,8 @@ impl Worst for Source {
     }
 }
 
-pub(crate) fn text(text: String) -> Value {
+pub(crate) fn text(text: impl Into<Text>) -> Value {
+    let text = text.into();
     if text.len() <= MAX_TEXT { Value::Known(text) } else { Value::Unknown(Source::Variable) }
 }
 
@@ -170,11 +171,11 @@ mod tests {
 
     #[test]
     fn what_follows_a_known_beginning_keeps_its_source() {
-        let known = || Value::Known("rm ".to_owned());
+        let known = || Value::Known("rm ".into());
         let input = Value::Unknown(Source::Input);
-        assert_eq!(joined(known(), input.clone()), Value::Begins("rm ".to_owned(), Source::Input));
+        assert_eq!(joined(known(), input.clone()), Value::Begins("rm ".into(), Source::Input));
         let longer = joined(joined(known(), Value::Unknown(Source::Variable)), input);
-        assert_eq!(longer, Value::Begins("rm ".to_owned(), Source::Input));
-        assert_eq!(joined(known(), known()), Value::Known("rm rm ".to_owned()));
+        assert_eq!(longer, Value::Begins("rm ".into(), Source::Input));
+        assert_eq!(joined(known(), known()), Value::Known("rm rm ".into()));
     }
 }

@@ -304,7 +304,7 @@ impl<'a> Visit<'a> for Reader<'_> {
     fn visit_ts_import_equals_declaration(&mut self, import: &TSImportEqualsDeclaration<'a>) {
         if let TSModuleReference::ExternalModuleReference(module) = &import.module_reference {
             let name = module.expression.value.to_string();
-            self.note(What::Import(Import { module: Value::Known(name.clone()) }), import.span.start);
+            self.note(What::Import(Import { module: Value::Known(name.as_str().into()) }), import.span.start);
             self.bind(&import.id.name, Bound::path(known_calls::usual_name(&name)));
         }
     }

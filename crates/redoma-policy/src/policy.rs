@@ -216,9 +216,7 @@ impl Policy {
         let mut matches = Vec::new();
         let shipped = shipped().map(|(_, set)| set).ok();
         for fact in facts {
-            let by_shipped = shipped.into_iter().flat_map(|set| set.matching(fact));
-            let by_own = own.matching(fact).map(|index| index + first_own);
-            for index in by_shipped.chain(by_own) {
+            let mut add = |index: usize| {
                 let Active { rule, action, .. } = &rules[index];
                 // However much there is to note: what is denied is not lost in it.
                 let has_room = matches.len() < MOST_MATCHES
@@ -226,7 +224,11 @@ impl Policy {
                 if *action != Action::Allow && has_room {
                     matches.push(Match { by: By::Rule(index), action: *action, class: rule.class, fact });
                 }
+            };
+            if let Some(shipped) = shipped {
+                shipped.each_match(fact, &mut add);
             }
+            own.each_match(fact, |index| add(index + first_own));
         }
         matches
     }

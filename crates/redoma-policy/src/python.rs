@@ -153,7 +153,7 @@ impl Reader<'_> {
     fn import(&mut self, import: &StmtImport) {
         for alias in &import.names {
             let module = alias.name.id.as_str();
-            let known = Value::Known(module.to_owned());
+            let known = Value::Known(module.into());
             if self.tolerated == 0 {
                 self.note(What::Import(Import { module: known }), alias.start().to_usize());
             }
@@ -170,7 +170,7 @@ impl Reader<'_> {
         let module = import.module.as_ref().map_or("", |module| module.id.as_str());
         let is_relative = import.level > 0;
         let dots = ".".repeat(usize::try_from(import.level).unwrap_or(0).min(16));
-        let known = Value::Known(format!("{dots}{module}"));
+        let known = Value::Known(format!("{dots}{module}").into());
         if self.tolerated == 0 {
             self.note(What::Import(Import { module: known }), import.start().to_usize());
         }

@@ -10,6 +10,7 @@
 //! | `rating.rs` | from a fact to a kind and a level |
 //! | `subject.rs` | what a file is |
 //! | `notebook.rs` | cells as one text |
+//! | `package.rs` | scripts of a `package.json` |
 //! | `sudoers.rs`, `containers.rs` | files that are not code |
 //! | `ignoring.rs` | comments that say why a finding is no risk |
 
@@ -17,6 +18,7 @@ mod containers;
 mod ignoring;
 mod kinds;
 mod notebook;
+mod package;
 mod rating;
 mod subject;
 mod sudoers;
@@ -24,7 +26,7 @@ mod sudoers;
 use std::collections::HashMap;
 
 pub use kinds::{ALL as ALL_KINDS, Kind, Level, named as kind_named};
-pub use subject::{Subject, subject_of};
+pub use subject::{Subject, is_minified_name, subject_of};
 
 use crate::facts::{Fact, Language, Position, Source, What, Why};
 
@@ -78,9 +80,13 @@ pub fn scan_file(path: &str, bytes: &[u8], subject: Subject) -> Scanned {
         Subject::Dockerfile => {
             scan.lines(&text, containers::find(&text));
             for (line, script) in containers::run_lines(&text) {
-                scan.code_at(&text, &script, line);
+                scan.code_at(&text, &script, Position { line, column: 1 });
             }
         }
+        Subject::Package => match package::scripts(&text) {
+            Some(scripts) => scripts.iter().for_each(|(at, script)| scan.code_at(&text, script, *at)),
+            None => scan.scanned.unread = Some(Why::NotParsed),
+        },
     }
     scan.scanned.risks.sort_by_key(|risk| (risk.cell, risk.at));
     scan.scanned
@@ -132,16 +138,16 @@ impl Scan<'_> {
         }
     }
 
-    /// A script that stands in a line of something else.
-    fn code_at(&mut self, text: &str, script: &str, line: u32) {
+    /// A script that stands somewhere in something else.
+    fn code_at(&mut self, text: &str, script: &str, at: Position) {
         let before = self.scanned.risks.len();
         let lines: Vec<&str> = text.lines().collect();
         let mut inner = Scan { path: self.path, seen: HashMap::new(), scanned: Scanned::default() };
         inner.code(script, Language::Bash, |line| (None, line));
         for risk in inner.scanned.risks {
-            let same = |known: &Risk| known.kind == risk.kind && known.at.line == line;
+            let same = |known: &Risk| known.kind == risk.kind && known.at == at;
             if !self.scanned.risks[before..].iter().any(same) {
-                self.add(Risk { at: Position { line, column: 1 }, ..risk }, &lines, line);
+                self.add(Risk { at, ..risk }, &lines, at.line);
             }
         }
     }

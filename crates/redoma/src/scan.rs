@@ -8,11 +8,13 @@
 //! | `walk.rs` | which files |
 //! | `ignore_file.rs` | what `.gitignore` leaves out |
 //! | `baseline.rs` | what was there before |
+//! | `skipped.rs` | what was not read, and why |
 //! | `table.rs`, `sarif.rs` | output for people, for CI |
 
 mod baseline;
 mod ignore_file;
 mod sarif;
+mod skipped;
 mod table;
 mod walk;
 
@@ -24,12 +26,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use redoma_policy::facts::{Source, Why};
-use redoma_policy::scan::{Level, Risk, Scanned, Subject, is_minified, scan_file, subject_of};
+use redoma_policy::facts::Source;
+use redoma_policy::scan::{
+    Level, Risk, Scanned, Subject, is_minified, is_minified_name, scan_file, subject_of,
+};
 
 use crate::terminal;
 use baseline::Baseline;
-use walk::Candidate;
+use skipped::Skipped;
+use walk::{Candidate, Walked};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -128,7 +133,8 @@ struct FileFindings {
 #[derive(Default)]
 struct Outcome {
     files: Vec<FileFindings>,
-    unread: Vec<(String, Why)>,
+    /// In the order of their names.
+    skipped: Vec<(String, Skipped)>,
     scanned: usize,
     lines: usize,
     /// By comments.
@@ -161,23 +167,33 @@ pub fn scan(arguments: &ScanArguments) -> Result<ExitCode> {
 
 fn outcome(arguments: &ScanArguments) -> Result<Outcome> {
     let baseline = arguments.baseline.as_deref().map(Baseline::load).transpose()?.unwrap_or_default();
-    let mut candidates = Vec::new();
+    let mut walked = Walked::default();
     for path in &arguments.paths {
-        walk::collect(path, &mut candidates)?;
+        walk::collect(path, &mut walked)?;
     }
+    let Walked { mut candidates, skipped } = walked;
     candidates.sort_by(|left, right| left.order().cmp(&right.order()));
     candidates.dedup_by(|left, right| left.path == right.path);
 
-    let mut outcome = Outcome::default();
-    for (path, scanned) in scan_all(&candidates) {
+    let mut outcome = Outcome { skipped, ..Outcome::default() };
+    for (path, read) in scan_all(&candidates) {
+        let scanned = match read {
+            Ok(scanned) => scanned,
+            Err(why) => {
+                outcome.skipped.push((path, why));
+                continue;
+            }
+        };
         outcome.scanned += 1;
         outcome.lines += scanned.lines;
         outcome.ignored += scanned.ignored;
-        outcome.unread.extend(scanned.unread.map(|why| (path.clone(), why)));
+        outcome.skipped.extend(scanned.unread.map(|why| (path.clone(), Skipped::NotParsed(why))));
         if !scanned.risks.is_empty() {
             outcome.files.push(FileFindings { path, risks: scanned.risks });
         }
     }
+    outcome.skipped.sort();
+    outcome.skipped.dedup();
     if let Some(path) = &arguments.write_baseline {
         let count = Baseline::of(&outcome.files).store(path)?;
         terminal::done(&format!("{count} findings are in {} now", path.display()));
@@ -194,16 +210,16 @@ fn outcome(arguments: &ScanArguments) -> Result<Outcome> {
 }
 
 /// Reads all files, on as many threads as there are cores. The answers are in the order of the files.
-fn scan_all(candidates: &[Candidate]) -> Vec<(String, Scanned)> {
+fn scan_all(candidates: &[Candidate]) -> Vec<(String, Result<Scanned, Skipped>)> {
     let threads = std::thread::available_parallelism().map_or(2, usize::from).min(candidates.len().max(1));
     let (next, finished) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let (next, finished) = (&next, &finished);
-    let mut results: Vec<(usize, String, Scanned)> = std::thread::scope(|scope| {
+    let mut results: Vec<(usize, String, Result<Scanned, Skipped>)> = std::thread::scope(|scope| {
         let work = move || {
             let mut results = Vec::new();
             while let Some(candidate) = candidates.get(next.fetch_add(1, Ordering::Relaxed)) {
-                if let Some(scanned) = scan_one(candidate) {
-                    results.push((candidate.number(candidates), candidate.shown.clone(), scanned));
+                if let Some(read) = scan_one(candidate) {
+                    results.push((candidate.number(candidates), candidate.shown.clone(), read));
                 }
                 finished.fetch_add(1, Ordering::Relaxed);
             }
@@ -216,7 +232,7 @@ fn scan_all(candidates: &[Candidate]) -> Vec<(String, Scanned)> {
         workers.into_iter().flat_map(|worker| worker.join().expect("readers don't panic")).collect()
     });
     results.sort_by_key(|(number, ..)| *number);
-    results.into_iter().map(|(_, path, scanned)| (path, scanned)).collect()
+    results.into_iter().map(|(_, path, read)| (path, read)).collect()
 }
 
 /// A bar on a terminal if it takes longer than a blink; nothing elsewhere.
@@ -235,29 +251,33 @@ fn show_progress(of: usize, finished: &AtomicUsize, is_done: impl Fn() -> bool) 
     }
 }
 
-fn scan_one(candidate: &Candidate) -> Option<Scanned> {
+/// Reads one file; nothing if it is not something to look at.
+fn scan_one(candidate: &Candidate) -> Option<Result<Scanned, Skipped>> {
+    if is_minified_name(&candidate.shown) {
+        return Some(Err(Skipped::Minified));
+    }
     let bytes = match std::fs::read(&candidate.path) {
         Ok(bytes) => bytes,
         Err(error) => {
             terminal::warning(&format!("can't read {}: {error}", candidate.shown));
-            return None;
+            return Some(Err(Skipped::Unreadable));
         }
     };
     let start = &bytes[..bytes.len().min(1024)];
-    if start.contains(&0) {
-        return None;
-    }
     let subject = subject_of(&candidate.shown, start)?;
-    if matches!(subject, Subject::Code(_)) && is_minified(&bytes) {
-        return None;
+    if start.contains(&0) {
+        return Some(Err(Skipped::NotText));
     }
-    Some(scan_file(&candidate.shown, &bytes, subject))
+    if matches!(subject, Subject::Code(_)) && is_minified(&bytes) {
+        return Some(Err(Skipped::Minified));
+    }
+    Some(Ok(scan_file(&candidate.shown, &bytes, subject)))
 }
 
 fn print(arguments: &ScanArguments, outcome: &Outcome) -> std::io::Result<()> {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     if arguments.sarif {
-        serde_json::to_writer_pretty(&mut out, &sarif::document(&outcome.files))?;
+        serde_json::to_writer_pretty(&mut out, &sarif::document(outcome))?;
         writeln!(out)?;
     } else if arguments.json {
         serde_json::to_writer_pretty(&mut out, &json(outcome))?;
@@ -274,10 +294,10 @@ fn json(outcome: &Outcome) -> serde_json::Value {
         .iter()
         .flat_map(|file| file.risks.iter().map(move |risk| finding(&file.path, risk)))
         .collect();
-    let unread: Vec<_> = outcome
-        .unread
+    let skipped: Vec<_> = outcome
+        .skipped
         .iter()
-        .map(|(path, why)| serde_json::json!({ "file": path, "why": why_unread(*why) }))
+        .map(|(path, why)| serde_json::json!({ "file": path, "reason": why.id(), "why": why.why() }))
         .collect();
     serde_json::json!({
         "version": 1,
@@ -285,7 +305,8 @@ fn json(outcome: &Outcome) -> serde_json::Value {
         "lines": outcome.lines,
         "ignored": outcome.ignored,
         "in_baseline": outcome.known,
-        "unread": unread,
+        "skipped": outcome.skipped_by(Skipped::id),
+        "skipped_files": skipped,
         "findings": findings,
     })
 }
@@ -313,13 +334,6 @@ fn origin_name(origin: Option<Source>) -> &'static str {
         Some(Source::Variable) => "variable",
         Some(Source::Parameter) => "parameter",
         Some(Source::Input) => "input",
-    }
-}
-
-fn why_unread(why: Why) -> &'static str {
-    match why {
-        Why::TooDeep => "nested or large beyond what is looked into",
-        _ => "not valid in its language, at least in part",
     }
 }
 

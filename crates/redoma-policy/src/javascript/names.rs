@@ -137,7 +137,7 @@ impl<'a> Reader<'_> {
         if import.import_kind.is_type() {
             return;
         }
-        let known = Value::Known(import.source.value.to_string());
+        let known = Value::Known(import.source.value.as_str().into());
         self.note(What::Import(Import { module: known }), import.span.start);
         let is_own = module.starts_with(['.', '/']);
         for specifier in import.specifiers.iter().flatten() {

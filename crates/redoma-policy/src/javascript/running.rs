@@ -73,7 +73,7 @@ impl Reader<'_> {
         let facts = match takes {
             Takes::ShellLine => commands::line(&call.name, first, at),
             Takes::ProgramAndList if call.is_through_shell() => {
-                let space = || Value::Known(" ".to_owned());
+                let space = || Value::Known(" ".into());
                 let mut words = words().into_iter();
                 let program = words.next().unwrap_or_else(space);
                 let line =
@@ -92,7 +92,7 @@ impl Reader<'_> {
                     self.note(What::Multiplies, offset);
                 }
                 let mut script = words();
-                script.insert(0, Value::Known("node".to_owned()));
+                script.insert(0, Value::Known("node".into()));
                 commands::list(&call.name, &script, at)
             }
         };

@@ -1,5 +1,6 @@
 //! What expressions come to, as far as that can be worked out without running them.
 
+use compact_str::ToCompactString as _;
 use oxc_ast::ast::{
     Argument, ArrayExpressionElement, BinaryOperator, CallExpression, ChainElement, Expression,
     TemplateLiteral,
@@ -24,10 +25,10 @@ impl<'a> Reader<'_> {
         let unknown = Value::Unknown(Source::Variable);
         let Some(look) = look.checked_sub(1) else { return unknown };
         match expression.get_inner_expression() {
-            Expression::StringLiteral(literal) => folding::text(literal.value.to_string()),
-            Expression::NumericLiteral(literal) => Value::Known(literal.value.to_string()),
-            Expression::BooleanLiteral(literal) => Value::Known(literal.value.to_string()),
-            Expression::NullLiteral(_) => Value::Known("null".to_owned()),
+            Expression::StringLiteral(literal) => folding::text(literal.value.as_str()),
+            Expression::NumericLiteral(literal) => Value::Known(literal.value.to_string().into()),
+            Expression::BooleanLiteral(literal) => Value::Known(literal.value.to_compact_string()),
+            Expression::NullLiteral(_) => Value::Known("null".into()),
             Expression::TemplateLiteral(template) => self.template(template, look),
             Expression::BinaryExpression(_) => self.operation(expression.get_inner_expression(), look),
             Expression::LogicalExpression(operation) => {
@@ -96,8 +97,8 @@ impl<'a> Reader<'_> {
         }
         if let Some(path) = self.path(expression) {
             return match path.as_str() {
-                "process.execPath" | "process.argv0" => Value::Known("node".to_owned()),
-                "__filename" => Value::Known("__filename".to_owned()),
+                "process.execPath" | "process.argv0" => Value::Known("node".into()),
+                "__filename" => Value::Known("__filename".into()),
                 path if is_input_value(path) => Value::Unknown(Source::Input),
                 _ => Value::Unknown(Source::Variable),
             };
@@ -136,10 +137,10 @@ impl<'a> Reader<'_> {
     }
 
     fn template(&mut self, template: &TemplateLiteral<'a>, look: u8) -> Value {
-        let mut whole = Value::Known(String::new());
+        let mut whole = Value::EMPTY;
         for (at, text) in template.quasis.iter().enumerate() {
             let text = text.value.cooked.map_or_else(String::new, |text| text.to_string());
-            whole = joined(whole, Value::Known(text));
+            whole = joined(whole, Value::Known(text.into()));
             if let Some(expression) = template.expressions.get(at) {
                 let value = self.value_within(expression, look);
                 whole = joined(whole, value);
@@ -171,9 +172,11 @@ impl<'a> Reader<'_> {
                 (self.value_within(&operation.left, look), self.value_within(&operation.right, look));
             let numbers = folding::integer(&left).zip(folding::integer(&right));
             return match (operation.operator, numbers) {
-                (BinaryOperator::BitwiseXOR, Some((left, right))) => Value::Known((left ^ right).to_string()),
+                (BinaryOperator::BitwiseXOR, Some((left, right))) => {
+                    Value::Known((left ^ right).to_compact_string())
+                }
                 (BinaryOperator::Subtraction, Some((left, right))) => {
-                    Value::Known(left.wrapping_sub(right).to_string())
+                    Value::Known(left.wrapping_sub(right).to_compact_string())
                 }
                 _ => made_of([&left, &right]),
             };
@@ -185,7 +188,9 @@ impl<'a> Reader<'_> {
                 is_number && matches!(operand.get_inner_expression(), Expression::NumericLiteral(_));
             let value = self.value_within(operand, look);
             sum = match folding::integer(&sum).zip(folding::integer(&value)) {
-                Some((left, right)) if is_number => Value::Known(left.wrapping_add(right).to_string()),
+                Some((left, right)) if is_number => {
+                    Value::Known(left.wrapping_add(right).to_compact_string())
+                }
                 _ => joined(sum, value),
             };
         }
@@ -281,9 +286,11 @@ fn of_function(name: &str, arguments: &[Value]) -> Option<Value> {
             _ => Some(Value::Known(text.clone())),
         },
         ("unescape" | "decodeURIComponent" | "decodeURI", [Value::Known(text)]) => percent_decoded(text),
-        ("path.join", [first, rest @ ..]) => Some(rest.iter().fold(first.clone(), |path, part| {
-            joined(joined(path, Value::Known("/".to_owned())), part.clone())
-        })),
+        ("path.join", [first, rest @ ..]) => {
+            Some(rest.iter().fold(first.clone(), |path, part| {
+                joined(joined(path, Value::Known("/".into())), part.clone())
+            }))
+        }
         _ => None,
     }
 }
@@ -299,10 +306,11 @@ fn percent_decoded(text: &str) -> Option<Value> {
 }
 
 fn of_method(owner: &Value, method: &str, arguments: &[Value]) -> Option<Value> {
-    let words = |text: Vec<String>| folding::list(text.into_iter().map(Value::Known).collect());
+    let words =
+        |text: Vec<String>| folding::list(text.into_iter().map(|text| Value::Known(text.into())).collect());
     match (owner, method, arguments) {
         (_, "toString" | "valueOf", _) => Some(owner.clone()),
-        (Value::Known(text), "trim", []) => Some(Value::Known(text.trim().to_owned())),
+        (Value::Known(text), "trim", []) => Some(Value::Known(text.trim().into())),
         (Value::Known(text), "toLowerCase", []) => Some(Value::Known(text.to_lowercase())),
         (Value::Known(text), "toUpperCase", []) => Some(Value::Known(text.to_uppercase())),
         (Value::Known(text), "split", [Value::Known(by)]) if by.is_empty() && text.len() <= MAX_ITEMS => {
@@ -325,7 +333,7 @@ fn of_method(owner: &Value, method: &str, arguments: &[Value]) -> Option<Value> 
         }
         (Value::List(values), "reverse", []) => Some(Value::List(values.iter().rev().cloned().collect())),
         (Value::List(values), "join", [Value::Known(between)]) => {
-            let mut whole = Value::Known(String::new());
+            let mut whole = Value::EMPTY;
             for (at, value) in values.iter().enumerate() {
                 if at > 0 {
                     whole = joined(whole, Value::Known(between.clone()));

@@ -46,7 +46,7 @@ impl Reader<'_> {
 }
 
 fn shell(line: &str, at: Position) -> Vec<Fact> {
-    commands::line("!", &Value::Known(line.to_owned()), at)
+    commands::line("!", &Value::Known(line.into()), at)
 }
 
 /// The facts of a cell that begins with `%%name`, if that makes it something else than Python.

@@ -1,5 +1,6 @@
 //! What expressions come to, as far as that can be worked out without running them.
 
+use compact_str::ToCompactString as _;
 use ruff_python_ast::{
     Comprehension, Expr, ExprCall, ExprFString, FStringPart, InterpolatedStringElement, Number, Operator,
     UnaryOp,
@@ -23,25 +24,25 @@ impl Reader<'_> {
         let unknown = Value::Unknown(Source::Variable);
         let Some(look) = look.checked_sub(1) else { return unknown };
         match expression {
-            Expr::StringLiteral(literal) => folding::text(literal.value.to_str().to_owned()),
+            Expr::StringLiteral(literal) => folding::text(literal.value.to_str()),
             Expr::BytesLiteral(literal) => {
                 let bytes: Vec<u8> = literal.value.bytes().collect();
-                folding::text(String::from_utf8_lossy(&bytes).into_owned())
+                folding::text(String::from_utf8_lossy(&bytes))
             }
             Expr::NumberLiteral(literal) => Value::Known(match &literal.value {
-                Number::Int(number) => number.to_string(),
-                Number::Float(number) => number.to_string(),
-                Number::Complex { imag, .. } => format!("{imag}j"),
+                Number::Int(number) => number.to_compact_string(),
+                Number::Float(number) => number.to_string().into(),
+                Number::Complex { imag, .. } => format!("{imag}j").into(),
             }),
             Expr::BooleanLiteral(literal) => {
-                Value::Known(if literal.value { "True" } else { "False" }.to_owned())
+                Value::Known(if literal.value { "True" } else { "False" }.into())
             }
-            Expr::NoneLiteral(_) => Value::Known("None".to_owned()),
+            Expr::NoneLiteral(_) => Value::Known("None".into()),
             Expr::FString(string) => self.f_string(string, look),
             Expr::Name(_) | Expr::Attribute(_) => self.named_value(expression, look),
             Expr::BinOp(_) => self.operation(expression, look),
             Expr::UnaryOp(operation) => match (operation.op, self.value_within(&operation.operand, look)) {
-                (UnaryOp::USub, Value::Known(number)) => Value::Known(format!("-{number}")),
+                (UnaryOp::USub, Value::Known(number)) => Value::Known(format!("-{number}").into()),
                 (_, value) => made_of([&value]),
             },
             Expr::List(list) => self.list(&list.elts, look),
@@ -81,7 +82,7 @@ impl Reader<'_> {
         }
         if let Some(path) = self.path(expression) {
             return match path.as_str() {
-                "sys.executable" => Value::Known("python3".to_owned()),
+                "sys.executable" => Value::Known("python3".into()),
                 path if is_input_value(path) => Value::Unknown(Source::Input),
                 _ => Value::Unknown(Source::Variable),
             };
@@ -120,14 +121,14 @@ impl Reader<'_> {
                 Operator::Mod if left.known().is_some() => percent(&left, right),
                 Operator::Mult => repeated(&left, &right),
                 Operator::Div if matches!(left, Value::Known(_) | Value::Begins(..)) => {
-                    joined(joined(left, Value::Known("/".to_owned())), right)
+                    joined(joined(left, Value::Known("/".into())), right)
                 }
                 Operator::BitXor => match (folding::integer(&left), folding::integer(&right)) {
-                    (Some(left), Some(right)) => Value::Known((left ^ right).to_string()),
+                    (Some(left), Some(right)) => Value::Known((left ^ right).to_compact_string()),
                     _ => made_of([&left, &right]),
                 },
                 Operator::Sub => match (folding::integer(&left), folding::integer(&right)) {
-                    (Some(left), Some(right)) => Value::Known(left.wrapping_sub(right).to_string()),
+                    (Some(left), Some(right)) => Value::Known(left.wrapping_sub(right).to_compact_string()),
                     _ => made_of([&left, &right]),
                 },
                 _ => made_of([&left, &right]),
@@ -138,7 +139,7 @@ impl Reader<'_> {
         for operand in operands.into_iter().rev() {
             let value = self.value_within(operand, look);
             sum = match (is_number.then(|| folding::integer(&sum)).flatten(), folding::integer(&value)) {
-                (Some(left), Some(right)) => Value::Known(left.wrapping_add(right).to_string()),
+                (Some(left), Some(right)) => Value::Known(left.wrapping_add(right).to_compact_string()),
                 _ => joined(sum, value),
             };
         }
@@ -146,17 +147,17 @@ impl Reader<'_> {
     }
 
     fn f_string(&mut self, string: &ExprFString, look: u8) -> Value {
-        let mut whole = Value::Known(String::new());
+        let mut whole = Value::EMPTY;
         for part in &string.value {
             match part {
                 FStringPart::Literal(literal) => {
-                    whole = joined(whole, Value::Known(literal.value.to_string()));
+                    whole = joined(whole, Value::Known(literal.value.to_compact_string()));
                 }
                 FStringPart::FString(inner) => {
                     for element in &inner.elements {
                         let piece = match element {
                             InterpolatedStringElement::Literal(literal) => {
-                                Value::Known(literal.value.to_string())
+                                Value::Known(literal.value.to_compact_string())
                             }
                             InterpolatedStringElement::Interpolation(field) => {
                                 let value = self.value_within(&field.expression, look);
@@ -196,7 +197,7 @@ impl Reader<'_> {
         let items: Option<Vec<Value>> = match (&over, &each.target) {
             (Value::List(values), Expr::Name(_)) => Some(values.clone()),
             (Value::Known(text), Expr::Name(_)) if text.len() <= MAX_ITEMS => {
-                Some(text.chars().map(|character| Value::Known(character.to_string())).collect())
+                Some(text.chars().map(|character| Value::Known(character.to_compact_string())).collect())
             }
             _ => None,
         };
@@ -319,9 +320,11 @@ fn of_function(name: &str, arguments: &[Value]) -> Option<Value> {
             }
             value => Some(value.clone()),
         },
-        ("chr", [code]) => folding::character(code).map(|character| Value::Known(character.to_string())),
+        ("chr", [code]) => {
+            folding::character(code).map(|character| Value::Known(character.to_compact_string()))
+        }
         ("ord", [Value::Known(text)]) => {
-            text.chars().next().map(|character| Value::Known(u32::from(character).to_string()))
+            text.chars().next().map(|character| Value::Known(u32::from(character).to_compact_string()))
         }
         (
             "base64.b64decode"
@@ -336,19 +339,21 @@ fn of_function(name: &str, arguments: &[Value]) -> Option<Value> {
             [Value::Known(text)],
         ) => decoded(folding::hex(text)),
         ("codecs.decode" | "codecs.encode", [Value::Known(text), ..]) => of_codec(text, known(1)?),
-        ("os.path.join", [first, rest @ ..]) => Some(rest.iter().fold(first.clone(), |path, part| {
-            joined(joined(path, Value::Known("/".to_owned())), part.clone())
-        })),
+        ("os.path.join", [first, rest @ ..]) => {
+            Some(rest.iter().fold(first.clone(), |path, part| {
+                joined(joined(path, Value::Known("/".into())), part.clone())
+            }))
+        }
         ("shlex.split", [Value::Known(line), ..]) => {
             // Quotes are the shell reader's: without any it is plain.
             let is_plain = !line.contains(['"', '\'', '\\', '#']);
             is_plain.then(|| {
-                folding::list(line.split_whitespace().map(|word| Value::Known(word.to_owned())).collect())
+                folding::list(line.split_whitespace().map(|word| Value::Known(word.into())).collect())
             })
         }
         ("shlex.split", [Value::Begins(line, source), ..]) => {
             let mut words: Vec<Value> =
-                line.split_whitespace().map(|word| Value::Known(word.to_owned())).collect();
+                line.split_whitespace().map(|word| Value::Known(word.into())).collect();
             words.push(Value::Unknown(*source));
             Some(folding::list(words))
         }
@@ -364,7 +369,7 @@ fn of_function(name: &str, arguments: &[Value]) -> Option<Value> {
 
 fn of_codec(text: &str, codec: &str) -> Option<Value> {
     match codec {
-        "rot13" | "rot_13" | "rot-13" => Some(Value::Known(folding::rot13(text))),
+        "rot13" | "rot_13" | "rot-13" => Some(Value::Known(folding::rot13(text).into())),
         "hex" | "hex_codec" => folding::hex(text).map(folding::text),
         "base64" | "base64_codec" => folding::base64(text).map(folding::text),
         _ => None,
@@ -381,9 +386,9 @@ fn of_method(owner: &Value, method: &str, arguments: &[Value]) -> Option<Value> 
             "decode" | "encode" | "strip" | "rstrip" | "lstrip" | "as_posix" | "resolve" | "expanduser",
             [],
         ) => Some(match (owner, method) {
-            (Value::Known(text), "strip") => Value::Known(text.trim().to_owned()),
-            (Value::Known(text), "rstrip") => Value::Known(text.trim_end().to_owned()),
-            (Value::Known(text), "lstrip") => Value::Known(text.trim_start().to_owned()),
+            (Value::Known(text), "strip") => Value::Known(text.trim().into()),
+            (Value::Known(text), "rstrip") => Value::Known(text.trim_end().into()),
+            (Value::Known(text), "lstrip") => Value::Known(text.trim_start().into()),
             _ => owner.clone(),
         }),
         (Value::Known(text), "lower", []) => Some(Value::Known(text.to_lowercase())),
@@ -393,10 +398,10 @@ fn of_method(owner: &Value, method: &str, arguments: &[Value]) -> Option<Value> 
                 .then(|| folding::text(text.replace(from.as_str(), to)))
         }
         (Value::Known(text), "split", []) => {
-            Some(folding::list(text.split_whitespace().map(|word| Value::Known(word.to_owned())).collect()))
+            Some(folding::list(text.split_whitespace().map(|word| Value::Known(word.into())).collect()))
         }
         (Value::Known(text), "split", [Value::Known(by)]) if !by.is_empty() => Some(folding::list(
-            text.split(by.as_str()).take(MAX_ITEMS).map(|word| Value::Known(word.to_owned())).collect(),
+            text.split(by.as_str()).take(MAX_ITEMS).map(|word| Value::Known(word.into())).collect(),
         )),
         (Value::Known(between), "join", [Value::List(words)]) => Some(join_list(between, words)),
         (Value::Known(text), "join", [Value::Known(letters)]) if text.is_empty() => {
@@ -408,10 +413,10 @@ fn of_method(owner: &Value, method: &str, arguments: &[Value]) -> Option<Value> 
 }
 
 fn join_list(between: &str, words: &[Value]) -> Value {
-    let mut whole = Value::Known(String::new());
+    let mut whole = Value::EMPTY;
     for (at, word) in words.iter().enumerate() {
         if at > 0 {
-            whole = joined(whole, Value::Known(between.to_owned()));
+            whole = joined(whole, Value::Known(between.into()));
         }
         whole = joined(whole, word.clone());
         if !matches!(whole, Value::Known(_)) {
@@ -423,13 +428,13 @@ fn join_list(between: &str, words: &[Value]) -> Value {
 
 /// `"…{}…{0}…".format(values)`; other fields are not known.
 fn braces(text: &str, values: &[Value]) -> Value {
-    let (mut whole, mut rest, mut next) = (Value::Known(String::new()), text, 0);
+    let (mut whole, mut rest, mut next) = (Value::EMPTY, text, 0);
     while let Some(at) = rest.find(['{', '}']) {
-        whole = joined(whole, Value::Known(rest[..at].to_owned()));
+        whole = joined(whole, Value::Known(rest[..at].into()));
         let brace = &rest[at..=at];
         rest = &rest[at + 1..];
         if let Some(after) = rest.strip_prefix(brace) {
-            whole = joined(whole, Value::Known(brace.to_owned()));
+            whole = joined(whole, Value::Known(brace.into()));
             rest = after;
             continue;
         }
@@ -440,7 +445,7 @@ fn braces(text: &str, values: &[Value]) -> Value {
         let value = index.and_then(|index: usize| values.get(index)).cloned();
         whole = joined(whole, value.unwrap_or_else(|| made_of(values)));
     }
-    joined(whole, Value::Known(rest.to_owned()))
+    joined(whole, Value::Known(rest.into()))
 }
 
 /// `"…%s…" % values`.
@@ -450,12 +455,12 @@ fn percent(text: &Value, values: Value) -> Value {
         value => vec![value],
     };
     let Some(text) = text.known() else { return made_of(&values) };
-    let (mut whole, mut rest, mut given) = (Value::Known(String::new()), text, values.iter());
+    let (mut whole, mut rest, mut given) = (Value::EMPTY, text, values.iter());
     while let Some((before, after)) = rest.split_once('%') {
-        whole = joined(whole, Value::Known(before.to_owned()));
+        whole = joined(whole, Value::Known(before.into()));
         let mut characters = after.chars();
         whole = match characters.next() {
-            Some('%') => joined(whole, Value::Known("%".to_owned())),
+            Some('%') => joined(whole, Value::Known("%".into())),
             Some('s' | 'd' | 'r' | 'i') => {
                 joined(whole, given.next().cloned().unwrap_or(Value::Unknown(Source::Variable)))
             }
@@ -463,7 +468,7 @@ fn percent(text: &Value, values: Value) -> Value {
         };
         rest = characters.as_str();
     }
-    joined(whole, Value::Known(rest.to_owned()))
+    joined(whole, Value::Known(rest.into()))
 }
 
 fn repeated(left: &Value, right: &Value) -> Value {

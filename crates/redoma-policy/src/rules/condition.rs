@@ -42,10 +42,24 @@ impl Pattern {
             Self::Exact(pattern) => text == pattern,
             Self::Start(start) => text.starts_with(start.as_str()),
             Self::End(end) => text.ends_with(end.as_str()),
-            // Most texts are shorter than what is looked for.
-            Self::Within(within) => text.len() >= within.len() && text.contains(within.as_str()),
+            // Most texts are shorter than what is looked for, or don't have its first byte.
+            Self::Within(within) => {
+                text.len() >= within.len()
+                    && within.as_bytes().first().is_none_or(|first| text.as_bytes().contains(first))
+                    && text.contains(within.as_str())
+            }
             Self::Any => true,
             Self::Other(pattern) => matches_stars(pattern.as_bytes(), text.as_bytes()),
+        }
+    }
+
+    /// What each text that it matches begins with, if that is said.
+    pub fn first_byte(&self) -> Option<u8> {
+        match self {
+            Self::Exact(text) | Self::Start(text) | Self::Other(text) => {
+                text.bytes().next().filter(|byte| !matches!(byte, b'*' | b'?'))
+            }
+            Self::End(_) | Self::Within(_) | Self::Any => None,
         }
     }
 
@@ -83,6 +97,38 @@ fn matches_stars(pattern: &[u8], text: &[u8]) -> bool {
     pattern[at..].iter().all(|byte| *byte == b'*')
 }
 
+/// Patterns of which one is to match. Nearly all texts are told off by their first byte.
+#[derive(Debug, Default)]
+struct Patterns {
+    /// Those that say what a match begins with, by that.
+    by_first: Vec<(u8, Pattern)>,
+    /// The others.
+    anywhere: Vec<Pattern>,
+}
+
+impl Patterns {
+    fn new(texts: &[String]) -> Self {
+        let mut all = Self::default();
+        for pattern in patterns(texts) {
+            match pattern.first_byte() {
+                Some(byte) => all.by_first.push((byte, pattern)),
+                None => all.anywhere.push(pattern),
+            }
+        }
+        all
+    }
+
+    fn is_empty(&self) -> bool {
+        self.by_first.is_empty() && self.anywhere.is_empty()
+    }
+
+    fn any_matches(&self, text: &str) -> bool {
+        let first = text.as_bytes().first();
+        self.by_first.iter().any(|(byte, pattern)| Some(byte) == first && pattern.matches(text))
+            || self.anywhere.iter().any(|pattern| pattern.matches(text))
+    }
+}
+
 fn patterns(texts: &[String]) -> Vec<Pattern> {
     texts.iter().map(|text| Pattern::new(text)).collect()
 }
@@ -108,8 +154,8 @@ pub(super) struct Compiled {
     writes: Vec<Pattern>,
     write_places: Vec<Place>,
     named: Vec<(String, Pattern)>,
-    argument: Vec<Pattern>,
-    unless_argument: Vec<Pattern>,
+    argument: Patterns,
+    unless_argument: Patterns,
     path: Vec<Place>,
     destination: Vec<Place>,
     why: Vec<Why>,
@@ -178,13 +224,18 @@ impl Compiled {
             writes,
             write_places,
             named: keywords,
-            argument: patterns(&condition.argument),
-            unless_argument: patterns(&condition.unless_argument),
+            argument: Patterns::new(&condition.argument),
+            unless_argument: Patterns::new(&condition.unless_argument),
             path: condition.path.clone(),
             destination: condition.destination.clone(),
             why: condition.opaque.iter().map(|unseen| why(*unseen)).collect(),
             language: condition.language.iter().map(|language| language_of(*language)).collect(),
         })
+    }
+
+    /// Whether it can hold only for a program whose output goes to a file.
+    pub fn needs_write(&self) -> bool {
+        !self.writes.is_empty() || !self.write_places.is_empty()
     }
 
     pub fn holds(&self, fact: &Fact) -> bool {
@@ -224,7 +275,7 @@ impl Compiled {
             })
             && self.flags.iter().all(|flag| flag.iter().any(|flag| has_flag(&command.arguments, flag)))
             && self.has_first(command)
-            && self.has_arguments(&mut command.arguments.iter())
+            && self.has_arguments(command.arguments.iter())
             && any_or_none(&self.destination, |place| {
                 command.arguments.last().is_some_and(|last| value_is_in(last, *place))
             })
@@ -260,10 +311,10 @@ impl Compiled {
         };
         self.names.iter().any(|pattern| pattern.matches(&call.name))
             && self.named.iter().all(has)
-            && self.has_arguments(&mut call.arguments.iter().map(|argument| &argument.value))
+            && self.has_arguments(call.arguments.iter().map(|argument| &argument.value))
     }
 
-    fn has_arguments(&self, arguments: &mut dyn Iterator<Item = &Value>) -> bool {
+    fn has_arguments<'v>(&self, arguments: impl Iterator<Item = &'v Value>) -> bool {
         if self.argument.is_empty() && self.path.is_empty() && self.unless_argument.is_empty() {
             return true;
         }
@@ -272,8 +323,8 @@ impl Compiled {
         for value in arguments {
             let mut is_refused = false;
             each_text(value, |text| {
-                is_refused |= self.unless_argument.iter().any(|pattern| pattern.matches(text));
-                has_argument = has_argument || self.argument.iter().any(|pattern| pattern.matches(text));
+                is_refused |= self.unless_argument.any_matches(text);
+                has_argument = has_argument || self.argument.any_matches(text);
             });
             if is_refused {
                 return false;
@@ -374,7 +425,7 @@ mod tests {
     use super::*;
 
     fn known(words: &[&str]) -> Vec<Value> {
-        words.iter().map(|word| Value::Known((*word).to_owned())).collect()
+        words.iter().map(|word| Value::Known((*word).into())).collect()
     }
 
     #[test]

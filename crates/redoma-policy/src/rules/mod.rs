@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use crate::facts::{Fact, Language, What};
 use crate::read;
-use condition::{Compiled, Subject, language_of};
+use condition::{Compiled, Pattern, Subject, language_of};
 
 /// The rules that come with the program.
 const SHIPPED: &str = include_str!("shipped.toml");
@@ -59,13 +59,62 @@ pub fn parse(text: &str) -> Result<Vec<Rule>, RuleError> {
 #[derive(Debug, Default)]
 pub(crate) struct RuleSet {
     conditions: Vec<(usize, Compiled)>,
-    /// Conditions by the name of a program or a function.
-    by_program: HashMap<String, Vec<usize>>,
-    by_call: HashMap<String, Vec<usize>>,
-    /// The others.
-    commands: Vec<usize>,
-    calls: Vec<usize>,
+    commands: Index,
+    calls: Index,
     rest: Vec<usize>,
+}
+
+/// Conditions by what a fact must have for them to hold. A script has thousands of facts, and nearly all of them meet no
+/// condition at all here.
+#[derive(Debug, Default)]
+struct Index {
+    /// By the name of a program or a function.
+    by_name: HashMap<String, Vec<usize>>,
+    /// By the first byte of the name: a few, so that looking through them is quicker than a hash.
+    by_first: Vec<(u8, Vec<usize>)>,
+    /// Without a name, of programs whose output goes to a file.
+    writing: Vec<usize>,
+    others: Vec<usize>,
+}
+
+impl Index {
+    fn add(&mut self, number: usize, condition: &Compiled) {
+        if condition.names.is_empty() {
+            let list = if condition.needs_write() { &mut self.writing } else { &mut self.others };
+            list.push(number);
+            return;
+        }
+        // One whose pattern may begin with anything is asked each time, and only once.
+        let first_bytes: Option<Vec<u8>> =
+            condition.names.iter().filter(|name| name.exact().is_none()).map(Pattern::first_byte).collect();
+        let Some(mut first_bytes) = first_bytes else {
+            self.others.push(number);
+            return;
+        };
+        first_bytes.sort_unstable();
+        first_bytes.dedup();
+        for name in condition.names.iter().filter_map(Pattern::exact) {
+            if !name.bytes().next().is_some_and(|byte| first_bytes.contains(&byte)) {
+                self.by_name.entry(name.to_owned()).or_default().push(number);
+            }
+        }
+        for byte in first_bytes {
+            match self.by_first.iter_mut().find(|(first, _)| *first == byte) {
+                Some((_, numbers)) => numbers.push(number),
+                None => self.by_first.push((byte, vec![number])),
+            }
+        }
+    }
+
+    /// The conditions that may hold for something of this name.
+    fn of(&self, name: Option<&str>, writes: bool) -> [&[usize]; 4] {
+        const NONE: &[usize] = &[];
+        let named = name.and_then(|name| self.by_name.get(name)).map_or(NONE, Vec::as_slice);
+        let first = name.and_then(|name| name.bytes().next());
+        let begun = self.by_first.iter().find(|(byte, _)| Some(*byte) == first);
+        let begun = begun.map_or(NONE, |(_, numbers)| numbers);
+        [named, begun, if writes { &self.writing } else { NONE }, &self.others]
+    }
 }
 
 impl RuleSet {
@@ -101,23 +150,10 @@ impl RuleSet {
 
     fn add(&mut self, rule: usize, condition: Compiled) {
         let number = self.conditions.len();
-        let exact: Option<Vec<_>> =
-            condition.names.iter().map(|name| name.exact().map(str::to_owned)).collect();
-        let exact = exact.unwrap_or_default();
-        let (by_name, others) = match condition.subject {
-            Subject::Command => (&mut self.by_program, &mut self.commands),
-            Subject::Call => (&mut self.by_call, &mut self.calls),
-            _ => {
-                self.rest.push(number);
-                self.conditions.push((rule, condition));
-                return;
-            }
-        };
-        if exact.is_empty() {
-            others.push(number);
-        }
-        for name in exact {
-            by_name.entry(name).or_default().push(number);
+        match condition.subject {
+            Subject::Command => self.commands.add(number, &condition),
+            Subject::Call => self.calls.add(number, &condition),
+            _ => self.rest.push(number),
         }
         self.conditions.push((rule, condition));
     }
@@ -128,7 +164,11 @@ impl RuleSet {
         }
         let is_matched = |example: &Example| {
             let facts = read(language_of(example.language), &example.code);
-            facts.iter().any(|fact| self.matching(fact).any(|rule| rule == index))
+            let mut is_matched = false;
+            for fact in &facts {
+                self.each_match(fact, |rule| is_matched |= rule == index);
+            }
+            is_matched
         };
         let describe = |example: &Example| example.code.clone();
         for (number, example) in rule.examples.matching.iter().enumerate() {
@@ -146,23 +186,22 @@ impl RuleSet {
         Ok(())
     }
 
-    /// The rules that match a fact, by index; one may come twice.
-    pub fn matching<'a>(&'a self, fact: &'a Fact) -> impl Iterator<Item = usize> + 'a {
-        const NONE: &[usize] = &[];
-        let (named, others) = match &fact.what {
+    /// Tells the rules that match a fact, by index; one may come twice.
+    pub fn each_match(&self, fact: &Fact, mut found: impl FnMut(usize)) {
+        let candidates = match &fact.what {
             What::Command(command) => {
-                let named = command.name().and_then(|name| self.by_program.get(name));
-                (named.map_or(NONE, Vec::as_slice), self.commands.as_slice())
+                let writes = command.redirects.iter().any(|redirect| redirect.is_write);
+                self.commands.of(command.name(), writes)
             }
-            What::Call(call) => {
-                (self.by_call.get(&call.name).map_or(NONE, Vec::as_slice), self.calls.as_slice())
-            }
-            _ => (NONE, self.rest.as_slice()),
+            What::Call(call) => self.calls.of(Some(&call.name), false),
+            _ => [self.rest.as_slice(), &[], &[], &[]],
         };
-        named.iter().chain(others).filter_map(|number| {
+        for number in candidates.into_iter().flatten() {
             let (rule, condition) = &self.conditions[*number];
-            condition.holds(fact).then_some(*rule)
-        })
+            if condition.holds(fact) {
+                found(*rule);
+            }
+        }
     }
 }
 

@@ -16,19 +16,32 @@ pub(super) struct Found {
 pub(super) struct Surroundings {
     pub(super) has_jinja: bool,
     pub(super) has_pandas: bool,
-    pub(super) has_remote: bool,
+    pub(super) remote: Option<Remote>,
+}
+
+/// A library that runs commands on other hosts, by methods whose names alone say little.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Remote {
+    Fabric,
+    PowerShell,
 }
 
 impl Surroundings {
     pub(super) fn of(facts: &[Fact]) -> Self {
         let mut found = Self::default();
         for fact in facts {
-            let What::Import(import) = &fact.what else { continue };
-            let Some(module) = import.module.known() else { continue };
-            match module.split('.').next().unwrap_or("") {
+            // An import that may fail (`try: import x`) is no fact, but what is called of it says its name.
+            let name = match &fact.what {
+                What::Import(import) => import.module.known(),
+                What::Call(call) => Some(call.name.as_str()),
+                _ => None,
+            };
+            let Some(name) = name else { continue };
+            match name.split('.').next().unwrap_or("") {
                 "jinja2" | "mako" => found.has_jinja = true,
                 "pandas" | "dask" | "modin" | "polars" => found.has_pandas = true,
-                "fabric" | "invoke" | "fabric2" => found.has_remote = true,
+                "fabric" | "invoke" | "fabric2" => found.remote = Some(Remote::Fabric),
+                "pypsrp" | "winrm" => found.remote = Some(Remote::PowerShell),
                 _ => {}
             }
         }
@@ -104,7 +117,6 @@ fn first(call: &Call) -> Option<Source> {
 
 fn of_python_call(call: &Call, around: &Surroundings, text: &dyn Fn() -> String) -> Option<Found> {
     let origin = first(call);
-    let has_arguments = !call.arguments.is_empty();
     let found = |kind, level| Some(Found { kind, level, origin });
     let unless_constant =
         |kind, level: fn(Option<Source>) -> Level| origin.and_then(|_| found(kind, level(origin)));
@@ -140,10 +152,6 @@ fn of_python_call(call: &Call, around: &Surroundings, text: &dyn Fn() -> String)
             Some(of_exec(call))
         }
         "pty.spawn" => found(&kinds::PYTHON_PTY, plain(origin).max(Level::Medium)),
-        ".exec_command" if has_arguments => found(&kinds::PYTHON_SSH, shell(origin)),
-        ".run" | ".sudo" | ".local" if around.has_remote && has_arguments => {
-            unless_constant(&kinds::PYTHON_SSH, shell)
-        }
         "pickle.loads" | "pickle.load" | "pickle.Unpickler" | "dill.loads" | "dill.load"
         | "cloudpickle.loads" | "cloudpickle.load" | "pandas.read_pickle" | "jsonpickle.decode" => {
             found(&kinds::PYTHON_PICKLE, plain(origin).max(Level::Medium))
@@ -161,7 +169,12 @@ fn of_python_call(call: &Call, around: &Surroundings, text: &dyn Fn() -> String)
         | "importlib.import_module"
         | "importlib.__import__"
         | "imp.load_source"
-        | "importlib.util.spec_from_file_location" => unless_constant(&kinds::PYTHON_IMPORT, mild),
+        | "importlib.util.spec_from_file_location"
+        // These look for something in a package, or of that name, and import it on the way.
+        | "pkgutil.get_data"
+        | "pkgutil.resolve_name"
+        | "importlib.resources.files"
+        | "pydoc.locate" => unless_constant(&kinds::PYTHON_IMPORT, mild),
         "ctypes.CDLL"
         | "ctypes.PyDLL"
         | "ctypes.WinDLL"
@@ -195,15 +208,49 @@ fn of_python_call(call: &Call, around: &Surroundings, text: &dyn Fn() -> String)
             found(&kinds::PYTHON_MODEL, plain(origin).max(Level::Medium))
         }
         "runpy.run_path" | "runpy.run_module" | "execfile" => unless_constant(&kinds::PYTHON_RUN_FILE, plain),
-        // Somebody's own way to start programs, which says that it goes through the shell.
-        _ if ["shell", "use_unsafe_shell"]
-            .iter()
-            .any(|name| call.named(name).and_then(Value::known) == Some("True")) =>
-        {
-            found(&kinds::PYTHON_SUBPROCESS_SHELL, shell(origin))
-        }
-        _ => None,
+        _ => of_remote_command(call, around).or_else(|| of_other_call(call)),
     }
+}
+
+/// Methods that have another host run something. Of libraries whose methods have common names, constants are no finding.
+fn of_remote_command(call: &Call, around: &Surroundings) -> Option<Found> {
+    let origin = first(call);
+    let is_one = match (call.name.as_str(), around.remote) {
+        (".exec_command", _) => true,
+        (".run" | ".sudo" | ".local", Some(Remote::Fabric))
+        | (
+            ".add_script" | ".run_ps" | ".run_cmd" | ".execute_ps" | ".execute_cmd",
+            Some(Remote::PowerShell),
+        ) => origin.is_some(),
+        _ => false,
+    };
+    let is_found = is_one && !call.arguments.is_empty();
+    is_found.then_some(Found { kind: &kinds::PYTHON_SSH, level: shell(origin), origin })
+}
+
+/// Functions that are not known by name, but say in their arguments what they do.
+fn of_other_call(call: &Call) -> Option<Found> {
+    let is_on = |name: &str| call.named(name).and_then(Value::known) == Some("True");
+    let origin = first(call);
+    if is_on("shell") || is_on("use_unsafe_shell") {
+        return Some(Found { kind: &kinds::PYTHON_SUBPROCESS_SHELL, level: shell(origin), origin });
+    }
+    // `inspect.signature` and its kin: annotations that are texts are evaluated.
+    if is_on("eval_str") {
+        return Some(Found { kind: &kinds::PYTHON_EVAL, level: plain(origin), origin });
+    }
+    let origin = call.arguments.iter().find_map(|given| computed_shell_line(&given.value))?;
+    Some(Found { kind: &kinds::PYTHON_SUBPROCESS_SHELL, level: shell(Some(origin)), origin: Some(origin) })
+}
+
+/// Where the line comes from in a list such as `["sh", "-c", line]`, whoever is given it.
+fn computed_shell_line(value: &Value) -> Option<Source> {
+    let Value::List(words) = value else { return None };
+    let [Value::Known(program), Value::Known(option), line, ..] = words.as_slice() else { return None };
+    let name = program.rsplit('/').next()?;
+    let is_shell = matches!(name, "sh" | "bash" | "dash" | "zsh" | "ksh" | "ash");
+    let is_code = option.starts_with('-') && !option.starts_with("--") && option.ends_with('c');
+    if is_shell && is_code { folding::source_of(line) } else { None }
 }
 
 fn of_subprocess(call: &Call) -> Found {

@@ -11,6 +11,8 @@ pub enum Subject {
     /// YAML that describes containers.
     Container,
     Dockerfile,
+    /// `package.json`, whose scripts are lines for the shell.
+    Package,
 }
 
 /// Says what a file is, if it is something to look at; `start` is how it begins, a kilobyte or so.
@@ -27,8 +29,10 @@ pub fn subject_of(path: &str, start: &[u8]) -> Option<Subject> {
     {
         return Some(Subject::Dockerfile);
     }
-    // Made by a program of other files.
-    if lower.contains(".min.") || lower.ends_with(".bundle.js") {
+    if lower == "package.json" {
+        return Some(Subject::Package);
+    }
+    if is_minified_name(path) {
         return None;
     }
     let code = |language| Some(Subject::Code(language));
@@ -41,6 +45,13 @@ pub fn subject_of(path: &str, start: &[u8]) -> Option<Subject> {
         Some("yml" | "yaml") => Some(Subject::Container),
         _ => by_first_line(start).map(Subject::Code),
     }
+}
+
+/// Whether a name says that a program made the code in it of other files.
+pub fn is_minified_name(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path).to_lowercase();
+    let is_code = [".js", ".mjs", ".cjs"].iter().any(|end| name.ends_with(end));
+    is_code && (name.contains(".min.") || name.ends_with(".bundle.js"))
 }
 
 fn by_first_line(start: &[u8]) -> Option<Language> {

@@ -69,6 +69,17 @@ fn python_kinds_are_found_and_rated_by_source() {
         ("joblib.load(x)", "python-model-load", Medium),
         ("np.load(x, allow_pickle=True)", "python-model-load", Medium),
         ("runpy.run_path(x)", "python-run-file", Medium),
+        ("import inspect\ninspect.get_annotations(x, eval_str=True)", "python-eval", Medium),
+        ("import pkgutil\ndef f(p): pkgutil.get_data(p, 'x')", "python-dynamic-import", Medium),
+        ("from importlib.resources import files\nfiles(sys.argv[1])", "python-dynamic-import", High),
+        ("def f(p, q):\n  c = ['sh', '-c', p]\n  q(lambda: q.run(c))", "python-subprocess-shell", High),
+        ("import pypsrp\ndef f(ps, p): ps.add_script(p)", "python-remote-command", High),
+        (
+            "try:\n  from pypsrp.powershell import PowerShell\nexcept ImportError: pass\n\
+             def f(p):\n  ps = PowerShell(x)\n  ps.add_script(p)",
+            "python-remote-command",
+            High,
+        ),
     ] {
         is("a.py", &format!("{head}{line}\n"), kind, level);
     }
@@ -92,6 +103,11 @@ fn what_is_safe_in_python_is_not_found() {
         ("torch.load(x, weights_only=True)", "python-model-load"),
         ("np.load(x)", "python-model-load"),
         ("subprocess.run(x, shell=False)", "python-subprocess-shell"),
+        ("import inspect\ninspect.signature(x)", "python-eval"),
+        ("from importlib.resources import files\nfiles('here')", "python-dynamic-import"),
+        ("q.run(['sh', '-c', 'ls'])", "python-subprocess-shell"),
+        ("q.run(['ls', '-c', x])", "python-subprocess-shell"),
+        ("page.add_script(x)", "python-remote-command"),
         ("# eval(x)", "python-eval"),
         ("s = 'eval(x)'", "python-eval"),
     ] {
@@ -206,6 +222,25 @@ fn containers_that_give_away_the_host_are_found() {
     let dockerfile = "FROM x\nRUN apt-get update && \\\n    curl -s https://x | sh\n";
     let risks = scan("Dockerfile", dockerfile).risks;
     assert_eq!((risks.len(), risks[0].kind.id, risks[0].at.line), (1, "shell-download-run", 2));
+}
+
+#[test]
+fn scripts_of_a_package_are_read_as_shell_where_they_stand() {
+    let package = r#"{
+  "name": "eval",
+  "scripts": {
+    "build": "tsc -p .",
+    "postinstall": "curl -s https://x/setup.sh | sh",
+    "start": "sh -c \"node $npm_config_file\"", "two": "eval \"$X\""
+  },
+  "config": { "start": "curl https://y | sh" }
+}"#;
+    let risks = scan("web/package.json", package).risks;
+    let places: Vec<_> = risks.iter().map(|risk| (risk.kind.id, risk.at.line, risk.at.column)).collect();
+    assert_eq!(places, [("shell-download-run", 5, 20), ("shell-c", 6, 14), ("shell-eval", 6, 56)]);
+    assert_eq!(scan("package.json", r#"{"name": "x"}"#), Scanned::default());
+    assert_eq!(scan("package.json", "{").unread, Some(Why::NotParsed));
+    assert_eq!(subject_of("tsconfig.json", b"{}"), None);
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Commands that hold commands: groups, conditions, loops, `case`, functions and tests.
 
+use smallvec::smallvec;
+
 use super::parse::Parser;
 use super::tree::{Node, Offset, Part, Simple, Word};
+use crate::facts::Text;
 
 impl Parser<'_> {
     pub(super) fn parenthesis(&mut self) -> Node {
@@ -9,8 +12,8 @@ impl Parser<'_> {
             let at = self.offset();
             self.at += 2;
             let parts = self.arithmetic();
-            let word = Word { at, parts: vec![Part::Arithmetic(parts)] };
-            let words = vec![Word { at, parts: vec![Part::Bare("let".to_owned())] }, word];
+            let word = Word { at, parts: smallvec![Part::Arithmetic(parts.into_vec())] };
+            let words = vec![Word { at, parts: smallvec![Part::Bare("let".into())] }, word];
             return Node::Simple(Simple {
                 at,
                 words,
@@ -98,14 +101,14 @@ impl Parser<'_> {
             let parts = self.arithmetic();
             let header = self.text.get(start..self.at).unwrap_or_default();
             let endless = header.replace([' ', ')'], "") == ";;";
-            let word = Word { at, parts: vec![Part::Arithmetic(parts)] };
-            let words = vec![Word { at, parts: vec![Part::Bare("let".to_owned())] }, word];
+            let word = Word { at, parts: smallvec![Part::Arithmetic(parts.into_vec())] };
+            let words = vec![Word { at, parts: smallvec![Part::Bare("let".into())] }, word];
             let mut body = vec![Node::Simple(Simple { at, words, ..Simple::default() })];
             self.skip_separator();
             body.extend(self.do_group());
             return Node::Loop { body, redirections: self.redirections(), endless, at };
         }
-        let variable = self.bare_word().to_owned();
+        let variable: Text = self.bare_word().into();
         self.at += variable.len();
         self.skip_newlines();
         let mut words = Vec::new();
@@ -137,7 +140,7 @@ impl Parser<'_> {
         self.skip_blanks();
         let subject = self.word();
         // The words are only looked at for what is substituted in them.
-        let mut words = vec![Word { at, parts: vec![Part::Bare(":".to_owned())] }];
+        let mut words = vec![Word { at, parts: smallvec![Part::Bare(":".into())] }];
         words.extend(subject);
         let mut body = Vec::new();
         if self.expect("in") {
@@ -192,7 +195,7 @@ impl Parser<'_> {
         let at = self.offset();
         self.at += "function".len();
         self.skip_blanks();
-        let name = self.bare_word().to_owned();
+        let name: Text = self.bare_word().into();
         self.at += name.len();
         self.skip_blanks();
         if self.peek() == Some(b'(') {
@@ -202,7 +205,7 @@ impl Parser<'_> {
         self.function_body(name, at)
     }
 
-    pub(super) fn function_body(&mut self, name: String, at: Offset) -> Option<Node> {
+    pub(super) fn function_body(&mut self, name: Text, at: Offset) -> Option<Node> {
         self.skip_newlines();
         let body = self.compound(Parser::command)?;
         Some(Node::Function { name, body: Box::new(body), at })
@@ -212,7 +215,7 @@ impl Parser<'_> {
     pub(super) fn test(&mut self) -> Node {
         let at = self.offset();
         self.at += 2;
-        let mut words = vec![Word { at, parts: vec![Part::Bare("[[".to_owned())] }];
+        let mut words = vec![Word { at, parts: smallvec![Part::Bare("[[".into())] }];
         loop {
             self.skip_newlines();
             let before = self.at;

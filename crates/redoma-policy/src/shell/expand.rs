@@ -5,9 +5,12 @@
 
 use std::collections::HashMap;
 
+use compact_str::format_compact;
+use smallvec::SmallVec;
+
 use super::tree::{Change, Part, Quoting, Variable, Word};
 use super::walk::Walker;
-use crate::facts::{Source, Value};
+use crate::facts::{Source, Text, Value};
 
 /// Where scripts run, and whose home that is.
 pub(super) const WORKSPACE: &str = "/mnt/data";
@@ -23,10 +26,10 @@ const MOST_BRACES: usize = 64;
 /// What a script has set so far.
 #[derive(Debug)]
 pub(super) struct Variables {
-    pub values: HashMap<String, Value>,
+    pub values: HashMap<Text, Value>,
     /// What the variable of a loop becomes, one after the other.
-    pub each: HashMap<String, Vec<Value>>,
-    pub folder: String,
+    pub each: HashMap<Text, Vec<Value>>,
+    pub folder: Text,
     /// Whether all that was set has been seen: not after `source`.
     pub complete: bool,
     pub functions_deep: usize,
@@ -37,7 +40,7 @@ impl Default for Variables {
         Self {
             values: HashMap::new(),
             each: HashMap::new(),
-            folder: WORKSPACE.to_owned(),
+            folder: WORKSPACE.into(),
             complete: true,
             functions_deep: 0,
         }
@@ -45,28 +48,39 @@ impl Default for Variables {
 }
 
 /// What one word became: one argument or several.
-#[derive(Debug)]
-pub(super) struct Field {
-    pub value: Value,
-    /// Whether the shell would look for files by it.
+#[derive(Debug, Default)]
+pub(super) struct Expanded {
+    pub fields: SmallVec<[Value; 1]>,
+    /// Whether the shell would look for files by the first one.
+    pub is_glob: bool,
+    /// Programs whose output is in it.
+    pub programs: Vec<Text>,
+}
+
+/// What the words of a command became.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Line {
+    pub fields: Vec<Value>,
+    /// Whether the shell would look for a file by the program's name.
     pub is_glob: bool,
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Expanded {
-    pub fields: Vec<Field>,
-    /// Programs whose output is in it.
-    pub programs: Vec<String>,
+impl Line {
+    fn extend(&mut self, fields: impl IntoIterator<Item = Value>, is_glob: bool) {
+        if self.fields.is_empty() {
+            self.is_glob = is_glob;
+        }
+        self.fields.extend(fields);
+    }
 }
 
 impl Expanded {
     /// As one text: in assignments, here-documents and strings nothing is split.
     pub fn joined(self) -> Value {
         let mut fields = self.fields.into_iter();
-        let Some(first) = fields.next() else { return Value::Known(String::new()) };
-        fields.fold(first.value, |before, field| {
-            concatenated(concatenated(before, Value::Known(" ".to_owned())), field.value)
-        })
+        let Some(first) = fields.next() else { return Value::EMPTY };
+        fields
+            .fold(first, |before, field| concatenated(concatenated(before, Value::Known(" ".into())), field))
     }
 }
 
@@ -84,7 +98,7 @@ pub(super) fn concatenated(before: Value, after: Value) -> Value {
         (Value::Known(before), Value::Unknown(source)) if before.is_empty() => Value::Unknown(source),
         (Value::Known(before), Value::Unknown(source)) => Value::Begins(before, source),
         (Value::Known(before), Value::List(values)) => {
-            let after = values.into_iter().next().unwrap_or(Value::Known(String::new()));
+            let after = values.into_iter().next().unwrap_or(Value::EMPTY);
             concatenated(Value::Known(before), after)
         }
         (before, _) => before,
@@ -94,10 +108,11 @@ pub(super) fn concatenated(before: Value, after: Value) -> Value {
 /// Fields in the making.
 #[derive(Default)]
 struct Fields {
-    done: Vec<Field>,
+    done: SmallVec<[Value; 1]>,
     current: Option<Value>,
     is_glob: bool,
-    programs: Vec<String>,
+    is_first_glob: bool,
+    programs: Vec<Text>,
 }
 
 impl Fields {
@@ -111,7 +126,10 @@ impl Fields {
     /// Ends a field.
     fn split(&mut self) {
         if let Some(value) = self.current.take() {
-            self.done.push(Field { value, is_glob: self.is_glob });
+            if self.done.is_empty() {
+                self.is_first_glob = self.is_glob;
+            }
+            self.done.push(value);
         }
         self.is_glob = false;
     }
@@ -123,7 +141,7 @@ impl Fields {
                 self.split();
             }
             if !piece.is_empty() {
-                self.append(Value::Known(piece.to_owned()));
+                self.append(Value::Known(piece.into()));
                 self.is_glob |= is_glob(piece);
             }
         }
@@ -131,47 +149,42 @@ impl Fields {
 }
 
 fn is_glob(text: &str) -> bool {
-    text.contains(['*', '?', '['])
+    text.bytes().any(|byte| matches!(byte, b'*' | b'?' | b'['))
 }
 
 impl Walker<'_> {
-    /// As [`Walker::expand`], to the end of a list. Most words stand for themselves.
-    pub(super) fn expand_onto(&mut self, word: &Word, fields: &mut Vec<Field>, programs: &mut Vec<String>) {
-        let plain = match word.parts.as_slice() {
-            [Part::Quoted(text)] => Some(Field { value: Value::Known(text.clone()), is_glob: false }),
-            [Part::Bare(text)] if !text.contains(['{', '~']) => {
-                Some(Field { value: Value::Known(text.clone()), is_glob: is_glob(text) })
+    /// As [`Walker::expand`], to the end of a line. Most words stand for themselves.
+    pub(super) fn expand_onto(&mut self, word: &Word, line: &mut Line, programs: &mut Vec<Text>) {
+        let (text, is_glob) = match word.parts.as_slice() {
+            [Part::Quoted(text)] => (text, false),
+            [Part::Bare(text)] if !text.bytes().any(|byte| matches!(byte, b'{' | b'~')) => {
+                (text, is_glob(text))
             }
-            _ => None,
+            _ => {
+                let expanded = self.expand(word);
+                line.extend(expanded.fields, expanded.is_glob);
+                programs.extend(expanded.programs);
+                return;
+            }
         };
-        if let Some(field) = plain {
-            self.pay(field.value.known().map_or(0, str::len));
-            fields.push(field);
-        } else {
-            let expanded = self.expand(word);
-            fields.extend(expanded.fields);
-            programs.extend(expanded.programs);
-        }
+        self.pay(text.len());
+        line.extend([Value::Known(text.clone())], is_glob);
     }
 
     /// What a word becomes, after everything that is substituted in it has been looked at.
     pub(super) fn expand(&mut self, word: &Word) -> Expanded {
         if let Some(texts) = braces(word) {
-            let fields = texts
-                .into_iter()
-                .map(|text| {
-                    self.pay(text.len());
-                    Field { is_glob: is_glob(&text), value: Value::Known(text) }
-                })
-                .collect();
-            return Expanded { fields, programs: Vec::new() };
+            self.pay(texts.iter().map(Text::len).sum());
+            let is_glob = texts.first().is_some_and(|text| is_glob(text));
+            let fields = texts.into_iter().map(Value::Known).collect();
+            return Expanded { fields, is_glob, programs: Vec::new() };
         }
-        let mut fields = Fields { done: Vec::with_capacity(1), ..Fields::default() };
+        let mut fields = Fields::default();
         for (index, part) in word.parts.iter().enumerate() {
             self.expand_part(part, index == 0, word.parts.len() > 1, &mut fields);
         }
         fields.split();
-        Expanded { fields: fields.done, programs: fields.programs }
+        Expanded { fields: fields.done, is_glob: fields.is_first_glob, programs: fields.programs }
     }
 
     fn expand_part(&mut self, part: &Part, is_first: bool, is_within: bool, fields: &mut Fields) {
@@ -214,7 +227,7 @@ impl Walker<'_> {
                 for word in words {
                     let expanded = self.expand(word);
                     fields.programs.extend(expanded.programs);
-                    values.extend(expanded.fields.into_iter().map(|field| field.value));
+                    values.extend(expanded.fields);
                 }
                 fields.append(Value::List(values));
             }
@@ -239,7 +252,7 @@ impl Walker<'_> {
                 if self.variables.values.contains_key(&variable.name) {
                     expanded.joined()
                 } else {
-                    Value::Known(String::new())
+                    Value::EMPTY
                 }
             }
             Change::Other(word) => {
@@ -291,27 +304,27 @@ impl Walker<'_> {
         let is_positional = matches!(name, "@" | "*") || name.bytes().all(|byte| byte.is_ascii_digit());
         match name {
             super::UNKNOWN_VARIABLE => Value::Unknown(Source::Variable),
-            "HOME" => Value::Known(HOME.to_owned()),
+            "HOME" => Value::Known(HOME.into()),
             "PWD" => Value::Known(self.variables.folder.clone()),
-            "IFS" => Value::Known(" \t\n".to_owned()),
+            "IFS" => Value::Known(" \t\n".into()),
             _ if is_positional && self.variables.functions_deep > 0 => Value::Unknown(Source::Parameter),
             // A run's script has no arguments: `r$@m` is `rm`.
-            _ if is_positional && is_within && name != "0" => Value::Known(String::new()),
+            _ if is_positional && is_within && name != "0" => Value::EMPTY,
             _ if is_positional => Value::Unknown(Source::Input),
             // The environment's names are in capitals, and nothing else is there before a script sets it.
             _ if self.variables.complete && name.bytes().any(|byte| byte.is_ascii_lowercase()) => {
-                Value::Known(String::new())
+                Value::EMPTY
             }
             _ => Value::Unknown(Source::Input),
         }
     }
 }
 
-fn home(text: &str) -> String {
+fn home(text: &str) -> Text {
     match text.strip_prefix('~') {
-        Some(rest) if rest.is_empty() || rest.starts_with('/') => format!("{HOME}{rest}"),
-        Some(rest) if rest == "root" || rest.starts_with("root/") => format!("/{rest}"),
-        _ => text.to_owned(),
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => format_compact!("{HOME}{rest}"),
+        Some(rest) if rest == "root" || rest.starts_with("root/") => format_compact!("/{rest}"),
+        _ => text.into(),
     }
 }
 
@@ -333,7 +346,7 @@ fn changed(text: &str, change: &Change) -> Value {
         },
         _ => return Value::Unknown(Source::Variable),
     };
-    Value::Known(result)
+    Value::Known(result.into())
 }
 
 /// `${text:start:length}` with numbers.
@@ -352,7 +365,7 @@ fn slice(text: &str, range: &str) -> Option<String> {
 }
 
 /// What `{a,b}` stands for, if a word has that and nothing else to expand.
-fn braces(word: &Word) -> Option<Vec<String>> {
+fn braces(word: &Word) -> Option<Vec<Text>> {
     let has_braces = word
         .parts
         .iter()

@@ -25,6 +25,8 @@ pub fn read(code: &str) -> Vec<Fact> {
     nested::reading(code, Language::Bash, || {
         let script = parse::parse(code);
         let mut found = walk::walk(&script);
+        // Its memory is what the facts go to next.
+        drop(script);
         found.sort_by_key(walk::Found::order);
         let mut places = Places::new(code);
         let mut facts = Vec::with_capacity(found.len());

@@ -3,10 +3,12 @@
 //! Nothing is tried twice, so time grows with the length of the text only; recursion is bounded by [`DEEPEST`]. What makes no
 //! sense is noted and stepped over: the rest is still read.
 
+use smallvec::smallvec;
+
 use super::tree::{
-    Assignment, AssignmentKind, Node, Offset, Part, Redirection, RedirectionKind, Simple, Word,
+    Assignment, AssignmentKind, Node, Offset, Part, Parts, Redirection, RedirectionKind, Simple, Word,
 };
-use crate::facts::Why;
+use crate::facts::{Text, Why};
 
 /// So many constructs within each other are read; honest scripts have about ten.
 const DEEPEST: usize = 40;
@@ -212,13 +214,13 @@ impl<'a> Parser<'a> {
             };
             let at = self.offset();
             let parts = match awaited.text {
-                HereText::Literal => vec![Part::Quoted(text)],
+                HereText::Literal => smallvec![Part::Quoted(text.into())],
                 HereText::Expanded if self.enter() => {
                     let parts = self.within(&text, |inner: &mut Parser<'_>| inner.here_parts());
                     self.leave();
                     parts
                 }
-                HereText::Expanded => Vec::new(),
+                HereText::Expanded => Parts::new(),
             };
             self.here_documents[awaited.number] = Word { at, parts };
             self.at = self.at.max(next);
@@ -246,6 +248,10 @@ impl<'a> Parser<'a> {
 
     /// The reserved word that stands here, if it ends a list.
     fn closer(&self) -> Option<&'static str> {
+        // Most commands begin with another letter.
+        if !matches!(self.peek(), Some(b't' | b'd' | b'f' | b'e' | b'}')) {
+            return None;
+        }
         let word = self.bare_word();
         CLOSERS.into_iter().find(|closer| *closer == word)
     }
@@ -331,7 +337,7 @@ impl<'a> Parser<'a> {
     }
 
     fn pipeline(&mut self) -> Option<Node> {
-        while matches!(self.bare_word(), "!" | "time") {
+        while matches!(self.peek(), Some(b'!' | b't')) && matches!(self.bare_word(), "!" | "time") {
             self.at += self.bare_word().len();
             self.skip_blanks();
             if self.bare_word() == "-p" {
@@ -353,8 +359,11 @@ impl<'a> Parser<'a> {
     }
 
     pub(super) fn command(&mut self) -> Option<Node> {
-        if self.peek() == Some(b'(') {
-            return self.compound(|parser| Some(parser.parenthesis()));
+        match self.peek() {
+            Some(b'(') => return self.compound(|parser| Some(parser.parenthesis())),
+            // What all the words below begin with.
+            Some(b'{' | b'}' | b'[' | b'c' | b'd' | b'e' | b'f' | b'i' | b's' | b't' | b'u' | b'w') => {}
+            _ => return self.simple(),
         }
         match self.bare_word() {
             "{" => self.compound(|parser| Some(parser.block())),
@@ -422,7 +431,7 @@ impl<'a> Parser<'a> {
                 && let [word] = simple.words.as_slice()
                 && let Some(name) = word.bare()
             {
-                let name = name.to_owned();
+                let name = name.into();
                 self.at += 1;
                 self.close(b')');
                 return self.compound_function(name, simple.at);
@@ -441,7 +450,7 @@ impl<'a> Parser<'a> {
         (!nothing).then_some(Node::Simple(simple))
     }
 
-    fn compound_function(&mut self, name: String, at: Offset) -> Option<Node> {
+    fn compound_function(&mut self, name: Text, at: Offset) -> Option<Node> {
         if !self.enter() {
             return None;
         }
@@ -471,7 +480,7 @@ impl<'a> Parser<'a> {
         if rest.get(end) != Some(&b'=') {
             return None;
         }
-        let name = self.text[self.at..self.at + name_length].to_owned();
+        let name = self.text[self.at..self.at + name_length].into();
         let subscript = &self.text[self.at + name_length..self.at + end];
         self.at += end + 1;
         let at = self.offset();
@@ -479,15 +488,15 @@ impl<'a> Parser<'a> {
             // What is substituted in the index runs too.
             let index = self.within(subscript, |inner: &mut Parser<'_>| inner.here_parts());
             self.leave();
-            let mut parts = vec![Part::Arithmetic(index)];
+            let mut parts: Parts = smallvec![Part::Arithmetic(index.into_vec())];
             parts.extend(self.word().into_iter().flat_map(|word| word.parts));
             return Some(Assignment { name, value: Word { at, parts }, kind });
         }
         if self.peek() == Some(b'(') {
-            let parts = vec![self.array()];
+            let parts = smallvec![self.array()];
             return Some(Assignment { name, value: Word { at, parts }, kind: AssignmentKind::Array });
         }
-        let value = self.word().unwrap_or(Word { at, parts: Vec::new() });
+        let value = self.word().unwrap_or(Word { at, parts: Parts::new() });
         Some(Assignment { name, value, kind })
     }
 
@@ -550,26 +559,21 @@ impl<'a> Parser<'a> {
     }
 }
 
+/// Bytes that end characters that mean themselves. Asked for each byte, some of them thrice: a table.
+const ENDS_BARE: [bool; 256] = {
+    let ends = b" \t\r\n;&|()<>'\"$\\`";
+    let mut table = [false; 256];
+    let mut at = 0;
+    while at < ends.len() {
+        table[ends[at] as usize] = true;
+        at += 1;
+    }
+    table
+};
+
 /// Whether a byte ends characters that mean themselves.
 pub(super) fn ends_bare(byte: u8) -> bool {
-    matches!(
-        byte,
-        b' ' | b'\t'
-            | b'\r'
-            | b'\n'
-            | b';'
-            | b'&'
-            | b'|'
-            | b'('
-            | b')'
-            | b'<'
-            | b'>'
-            | b'\''
-            | b'"'
-            | b'$'
-            | b'\\'
-            | b'`'
-    )
+    ENDS_BARE[usize::from(byte)]
 }
 
 impl Word {

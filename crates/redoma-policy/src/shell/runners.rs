@@ -1,10 +1,13 @@
 //! Running a command: what it does itself, what it runs in turn, and which code it is given.
 
-use super::expand::Field;
+use compact_str::format_compact;
+use smallvec::smallvec;
+
+use super::expand::Line;
 use super::tree::Offset;
 use super::walk::{Extent, Flow, Input, Walker, plain_command};
 use super::wrappers::{self, Inner};
-use crate::facts::{Command, Language, Redirect, Source, Value, What, Why};
+use crate::facts::{Command, Language, Redirect, Source, Text, Value, Why};
 
 /// Programs around programs beyond these are not taken off.
 const MOST_WRAPPERS: usize = 12;
@@ -24,24 +27,30 @@ const TELLING: &[&str] =
 impl Walker<'_> {
     pub(super) fn run(
         &mut self,
-        fields: Vec<Field>,
+        line: Line,
         redirects: Vec<Redirect>,
         input: &Input,
-        substituted: &[String],
+        substituted: &[Text],
         at: Offset,
     ) -> Flow {
-        let mut fields = fields.into_iter();
-        let Some(first) = fields.next() else { return Flow::nothing() };
-        if first.is_glob && first.value.known().is_some_and(|text| !matches!(text, "[" | "[[")) {
-            self.opaque(at, &first.value.shown(), Why::Computed);
+        let Line { fields: mut arguments, is_glob } = line;
+        if arguments.is_empty() {
+            return Flow::nothing();
         }
-        let program = first.value;
+        let program = arguments.remove(0);
+        if is_glob && program.known().is_some_and(|text| !matches!(text, "[" | "[[")) {
+            self.opaque(at, &program.shown(), Why::Computed);
+        }
         let folder = self.variables.folder.as_str();
-        let arguments = fields.map(|field| in_folder(field.value, folder)).collect();
+        if folder != super::expand::WORKSPACE {
+            for argument in &mut arguments {
+                move_to_folder(argument, folder);
+            }
+        }
         let mut command =
-            Command { arguments, redirects, reads_from: input.programs.clone(), ..plain_command(program) };
+            Command { arguments, redirects, reads_from: input.programs.to_vec(), ..plain_command(program) };
         loop {
-            if let Some(name) = command.name().map(str::to_owned) {
+            if let Some(name) = command.name().map(Text::from) {
                 self.builtin(&name, &command.arguments);
                 let flow = self.one(&name, &command, input, substituted, at);
                 let mut inner = wrappers::inner(&name, &command.arguments);
@@ -50,12 +59,12 @@ impl Walker<'_> {
                     self.inner(&name, &command, other, input, at);
                 }
                 let Some(last) = last else {
-                    self.note(at, What::Command(command));
+                    self.note_command(at, command);
                     return flow;
                 };
                 match self.inner(&name, &command, last, input, at) {
                     Some(next) if next.wrappers.len() < MOST_WRAPPERS => {
-                        self.note(at, What::Command(command));
+                        self.note_command(at, command);
                         command = next;
                     }
                     Some(_) => {
@@ -63,7 +72,7 @@ impl Walker<'_> {
                         return flow;
                     }
                     None => {
-                        self.note(at, What::Command(command));
+                        self.note_command(at, command);
                         return flow;
                     }
                 }
@@ -72,8 +81,8 @@ impl Walker<'_> {
                 let why = if decoded { Why::Decoded } else { Why::Computed };
                 self.opaque(at, &command.program.shown(), why);
                 command.reads_from.extend(substituted.iter().cloned());
-                self.note(at, What::Command(command));
-                return Flow { output: Value::Unknown(Source::Variable), programs: substituted.to_vec() };
+                self.note_command(at, command);
+                return Flow { output: Value::Unknown(Source::Variable), programs: substituted.into() };
             }
         }
     }
@@ -95,8 +104,8 @@ impl Walker<'_> {
             Inner::Program(mut words) => {
                 let program = words.remove(0);
                 let mut wrappers = outer.wrappers.clone();
-                wrappers.push(name.to_owned());
-                let reads_from = input.programs.clone();
+                wrappers.push(name.into());
+                let reads_from = input.programs.to_vec();
                 let redirects = outer.redirects.clone();
                 let mut command = Command { program, arguments: words, wrappers, redirects, reads_from };
                 if name == "xargs" {
@@ -104,13 +113,13 @@ impl Walker<'_> {
                     if let Some(Value::Known(text)) = &input.text {
                         self.pay(text.len());
                         command.arguments.pop();
-                        let words = text.split_whitespace().map(|word| Value::Known(word.to_owned()));
+                        let words = text.split_whitespace().map(|word| Value::Known(word.into()));
                         command.arguments.extend(words);
                         command.arguments.push(Value::Unknown(Source::Input));
                     }
                 }
                 if name == "find" && command.name().is_some() {
-                    self.note(at, What::Command(command.clone()));
+                    self.note_command(at, command.clone());
                 }
                 Some(command)
             }
@@ -123,7 +132,7 @@ impl Walker<'_> {
         name: &str,
         command: &Command,
         input: &Input,
-        substituted: &[String],
+        substituted: &[Text],
         at: Offset,
     ) -> Flow {
         let from_code = || [command.reads_from.as_slice(), substituted].concat();
@@ -156,7 +165,7 @@ impl Walker<'_> {
                             Some(text.as_str())
                         };
                         if let Some(code) = code.filter(|code| !code.is_empty() && *code != "-") {
-                            self.code(at, Language::Bash, code.to_owned(), Extent::Whole);
+                            self.code(at, Language::Bash, code.into(), Extent::Whole);
                         }
                     }
                 }
@@ -168,7 +177,7 @@ impl Walker<'_> {
             "python" | "pypy" | "ipython" => {
                 self.note_sources(command, substituted, at);
                 if let Some(module) = module_of(arguments) {
-                    self.note(at, What::Command(Command { wrappers: wrapped(command, name), ..module }));
+                    self.note_command(at, Command { wrappers: wrapped(command, name), ..module });
                 } else {
                     self.interpreter(name, command, input, &from_code(), Interpreter::PYTHON, at);
                 }
@@ -185,15 +194,15 @@ impl Walker<'_> {
             }
             _ => {}
         }
-        Flow { output: output(name, arguments, input), programs: vec![name.to_owned()] }
+        Flow { output: output(name, arguments, input), programs: smallvec![name.into()] }
     }
 
     /// Says again what a code-running command is, with the programs that had a hand in its code.
-    fn note_sources(&mut self, command: &Command, substituted: &[String], at: Offset) {
+    fn note_sources(&mut self, command: &Command, substituted: &[Text], at: Offset) {
         if !substituted.is_empty() {
             let mut command = command.clone();
             command.reads_from.extend(substituted.iter().cloned());
-            self.note(at, What::Command(command));
+            self.note_command(at, command);
         }
     }
 
@@ -203,7 +212,7 @@ impl Walker<'_> {
         name: &str,
         command: &Command,
         input: &Input,
-        from: &[String],
+        from: &[Text],
         interpreter: Interpreter,
         at: Offset,
     ) {
@@ -213,7 +222,7 @@ impl Walker<'_> {
             let Some(text) = argument.known() else { return };
             if interpreter.is_code(text) {
                 let code = match text.split_once('=') {
-                    Some((_, code)) if text.starts_with("--") => Some(Value::Known(code.to_owned())),
+                    Some((_, code)) if text.starts_with("--") => Some(Value::Known(code.into())),
                     _ => arguments.get(index + 1).cloned(),
                 };
                 if let Some(code) = code {
@@ -233,7 +242,7 @@ impl Walker<'_> {
     }
 
     /// Code that comes on standard input.
-    fn given_code(&mut self, name: &str, language: Language, input: &Input, from: &[String], at: Offset) {
+    fn given_code(&mut self, name: &str, language: Language, input: &Input, from: &[Text], at: Offset) {
         match &input.text {
             Some(text) => self.code_value(name, language, text.clone(), from, at),
             None if from.is_empty() => {}
@@ -241,11 +250,11 @@ impl Walker<'_> {
         }
     }
 
-    fn shell_code(&mut self, name: &str, code: Value, from: &[String], at: Offset) {
+    fn shell_code(&mut self, name: &str, code: Value, from: &[Text], at: Offset) {
         self.code_value(name, Language::Bash, code, from, at);
     }
 
-    fn code_value(&mut self, name: &str, language: Language, code: Value, from: &[String], at: Offset) {
+    fn code_value(&mut self, name: &str, language: Language, code: Value, from: &[Text], at: Offset) {
         let decoded = from.iter().any(|program| DECODERS.contains(&program.as_str()));
         let why = if decoded { Why::Decoded } else { Why::Computed };
         match code {
@@ -271,9 +280,9 @@ impl Walker<'_> {
                     };
                     if let Some((variable, value)) = text.split_once('=') {
                         let value = match rest {
-                            None => Value::Known(value.to_owned()),
+                            None => Value::Known(value.into()),
                             Some(source) if value.is_empty() => Value::Unknown(source),
-                            Some(source) => Value::Begins(value.to_owned(), source),
+                            Some(source) => Value::Begins(value.into(), source),
                         };
                         self.set(variable, value);
                     }
@@ -359,8 +368,8 @@ impl Interpreter {
     }
 }
 
-fn wrapped(command: &Command, name: &str) -> Vec<String> {
-    command.wrappers.iter().cloned().chain([name.to_owned()]).collect()
+fn wrapped(command: &Command, name: &str) -> Vec<Text> {
+    command.wrappers.iter().cloned().chain([name.into()]).collect()
 }
 
 /// `python3 -m pip install x` is `pip install x`.
@@ -377,20 +386,10 @@ fn module_of(arguments: &[Value]) -> Option<Command> {
 }
 
 /// Names of files in another folder than the workspace, where they stand for all of it.
-fn in_folder(value: Value, folder: &str) -> Value {
-    if folder == super::expand::WORKSPACE {
-        return value;
-    }
-    match &value {
-        Value::Known(text)
-            if matches!(
-                text.as_str(),
-                "*" | "." | "./" | "./*" | ".*" | ".." | "../" | "../*" | ".[!.]*"
-            ) =>
-        {
-            Value::Known(format!("{}/{text}", folder.trim_end_matches('/')))
-        }
-        _ => value,
+fn move_to_folder(value: &mut Value, folder: &str) {
+    let Value::Known(text) = value else { return };
+    if matches!(text.as_str(), "*" | "." | "./" | "./*" | ".*" | ".." | "../" | "../*" | ".[!.]*") {
+        *text = format_compact!("{}/{text}", folder.trim_end_matches('/'));
     }
 }
 
@@ -403,7 +402,7 @@ fn output(name: &str, arguments: &[Value], input: &Input) -> Value {
             input.text.clone().unwrap_or(Value::Unknown(Source::Input))
         }
         ":" | "true" | "false" | "cd" | "export" | "set" | "local" | "declare" | "mkdir" | "[" | "[["
-        | "test" => Value::Known(String::new()),
+        | "test" => Value::EMPTY,
         "cat" | "curl" | "wget" | "nc" | "ncat" | "head" | "tail" => Value::Unknown(Source::Input),
         _ => Value::Unknown(Source::Variable),
     }
@@ -418,7 +417,7 @@ fn echoed(arguments: &[Value]) -> Value {
     let options = arguments.iter().take_while(is_option).count();
     let interpreted =
         arguments[..options].iter().any(|option| option.known().is_some_and(|text| text.contains('e')));
-    let text = wrappers::joined(&arguments[options..]).unwrap_or(Value::Known(String::new()));
+    let text = wrappers::joined(&arguments[options..]).unwrap_or(Value::EMPTY);
     match text {
         Value::Known(text) => Value::Known((if interpreted { unescaped(&text) } else { text }) + "\n"),
         value => value,
@@ -426,11 +425,11 @@ fn echoed(arguments: &[Value]) -> Value {
 }
 
 /// `printf` with `%s`, `%d` and `%b` only.
-fn printed(arguments: &[Value]) -> Option<String> {
+fn printed(arguments: &[Value]) -> Option<Text> {
     let (format, values) = arguments.split_first()?;
     let format = unescaped(format.known()?);
     let mut values = values.iter();
-    let mut text = String::new();
+    let mut text = Text::default();
     let mut rounds = 0;
     loop {
         let before = values.len();
@@ -455,9 +454,9 @@ fn printed(arguments: &[Value]) -> Option<String> {
 }
 
 /// Backslashes as `echo -e` and `printf` read them.
-fn unescaped(text: &str) -> String {
+fn unescaped(text: &str) -> Text {
     if !text.contains('\\') {
-        return text.to_owned();
+        return text.into();
     }
     let mut bytes = Vec::with_capacity(text.len());
     let code = text.as_bytes();
@@ -496,5 +495,5 @@ fn unescaped(text: &str) -> String {
         }
         at += 2;
     }
-    String::from_utf8_lossy(&bytes).into_owned()
+    String::from_utf8_lossy(&bytes).into()
 }

@@ -8,7 +8,7 @@ fn commands(code: &str) -> Vec<Command> {
 
 fn command(fact: Fact) -> Option<Command> {
     match fact.what {
-        What::Command(command) => Some(command),
+        What::Command(command) => Some(*command),
         _ => None,
     }
 }

@@ -3,6 +3,10 @@
 //! Only what facts need is kept: `if`, `elif` and `else` are bodies one after the other, tests and arithmetic are there for
 //! the commands that are substituted in them.
 
+use smallvec::SmallVec;
+
+use crate::facts::Text;
+
 /// A byte offset in the script.
 pub(super) type Offset = usize;
 
@@ -24,13 +28,13 @@ pub(super) enum Node {
         at: Offset,
     },
     For {
-        variable: String,
+        variable: Text,
         words: Vec<Word>,
         body: Vec<Node>,
         redirections: Vec<Redirection>,
     },
     Function {
-        name: String,
+        name: Text,
         body: Box<Node>,
         at: Offset,
     },
@@ -46,7 +50,7 @@ pub(super) struct Simple {
 
 #[derive(Debug)]
 pub(super) struct Assignment {
-    pub name: String,
+    pub name: Text,
     pub value: Word,
     pub kind: AssignmentKind,
 }
@@ -77,18 +81,21 @@ pub(super) enum RedirectionKind {
     Duplicate,
 }
 
+/// Most words are of one part, or of quotes and what is in them.
+pub(super) type Parts = SmallVec<[Part; 2]>;
+
 #[derive(Debug, Default)]
 pub(super) struct Word {
     pub at: Offset,
-    pub parts: Vec<Part>,
+    pub parts: Parts,
 }
 
 #[derive(Debug)]
 pub(super) enum Part {
     /// Written without quotes: braces, `~` and globs mean something.
-    Bare(String),
+    Bare(Text),
     /// From quotes or after a backslash.
-    Quoted(String),
+    Quoted(Text),
     Variable(Box<Variable>),
     Substitution {
         body: Vec<Node>,
@@ -104,7 +111,7 @@ pub(super) enum Part {
 
 #[derive(Debug)]
 pub(super) struct Variable {
-    pub name: String,
+    pub name: Text,
     pub quoting: Quoting,
     pub change: Change,
 }

@@ -1,11 +1,14 @@
 //! Going through the tree in the order of the text, and writing down what runs.
 
-use super::expand::{Expanded, Field, Variables, WORKSPACE, concatenated};
+use compact_str::format_compact;
+use smallvec::SmallVec;
+
+use super::expand::{Expanded, Line, Variables, WORKSPACE, concatenated};
 use super::parse::Script;
 use super::tree::{
     Assignment, AssignmentKind, Node, Offset, Part, Redirection, RedirectionKind, Simple, Word,
 };
-use crate::facts::{Command, Fact, Language, Opaque, Position, Redirect, Source, Value, What, Why};
+use crate::facts::{Command, Fact, Language, Opaque, Position, Redirect, Source, Text, Value, What, Why};
 use crate::nested;
 
 /// Something that was found, with what it is still to be read for.
@@ -18,7 +21,7 @@ pub(super) struct Found {
 #[derive(Debug)]
 enum Finding {
     Fact(What),
-    Code(Language, String, Extent),
+    Code(Language, Text, Extent),
 }
 
 /// How much of some code is known.
@@ -51,16 +54,19 @@ impl Found {
     }
 }
 
+/// Names of programs, most often one or none.
+pub(super) type Programs = SmallVec<[Text; 1]>;
+
 /// What comes out of a command: the text if it is constant, and who had a hand in it.
 #[derive(Debug)]
 pub(super) struct Flow {
     pub output: Value,
-    pub programs: Vec<String>,
+    pub programs: Programs,
 }
 
 impl Flow {
     pub fn nothing() -> Self {
-        Self { output: Value::Known(String::new()), programs: Vec::new() }
+        Self { output: Value::EMPTY, programs: Programs::new() }
     }
 }
 
@@ -68,7 +74,7 @@ impl Flow {
 #[derive(Debug, Default, Clone)]
 pub(super) struct Input {
     /// Programs before it in its pipeline.
-    pub programs: Vec<String>,
+    pub programs: Programs,
     /// The text, where something is known of it.
     pub text: Option<Value>,
     /// Whether it runs beside the script or another command.
@@ -111,11 +117,15 @@ impl Walker<'_> {
         self.found.push(Found { at, what: Finding::Fact(what) });
     }
 
+    pub(super) fn note_command(&mut self, at: Offset, command: Command) {
+        self.note(at, What::Command(Box::new(command)));
+    }
+
     pub(super) fn opaque(&mut self, at: Offset, by: &str, why: Why) {
         self.note(at, What::Opaque(Opaque { by: by.to_owned(), why }));
     }
 
-    pub(super) fn code(&mut self, at: Offset, language: Language, code: String, extent: Extent) {
+    pub(super) fn code(&mut self, at: Offset, language: Language, code: Text, extent: Extent) {
         self.pay(code.len());
         if !self.is_broke() {
             self.found.push(Found { at, what: Finding::Code(language, code, extent) });
@@ -151,7 +161,7 @@ impl Walker<'_> {
                 for word in words {
                     let expanded = self.expand(word);
                     programs.extend(expanded.programs);
-                    values.extend(expanded.fields.into_iter().map(|field| field.value));
+                    values.extend(expanded.fields);
                 }
                 self.variables.values.remove(variable);
                 self.variables.each.insert(variable.clone(), values);
@@ -176,18 +186,16 @@ impl Walker<'_> {
 
     fn body(&mut self, nodes: &[Node], redirections: &[Redirection], input: &Input) -> Flow {
         let (redirects, text) = self.redirects(redirections);
-        let mut input = input.clone();
-        if text.is_some() {
-            input.text = text;
-        }
+        let own_input = text.map(|text| Input { text: Some(text), ..input.clone() });
+        let input = own_input.as_ref().unwrap_or(input);
         if redirects.iter().any(|redirect| redirect.is_write) {
             let at = redirections.first().map_or(0, |redirection| redirection.target.at);
-            let program = Value::Known(":".to_owned());
-            self.note(at, What::Command(Command { redirects, ..plain_command(program) }));
+            let program = Value::Known(":".into());
+            self.note_command(at, Command { redirects, ..plain_command(program) });
         }
         let mut all = Flow::nothing();
         for node in nodes {
-            let flow = self.visit(node, &input);
+            let flow = self.visit(node, input);
             self.pay(flow.output.known().map_or(0, str::len));
             all.output = concatenated(all.output, flow.output);
             all.programs.extend(flow.programs);
@@ -252,14 +260,12 @@ impl Walker<'_> {
             }
         }
         let (redirects, text) = self.redirects(&simple.redirections);
-        let mut input = input.clone();
-        if text.is_some() {
-            input.text = text;
-        }
+        let own_input = text.map(|text| Input { text: Some(text), ..input.clone() });
+        let input = own_input.as_ref().unwrap_or(input);
         if simple.words.is_empty() {
             if !redirects.is_empty() {
-                let program = Value::Known(":".to_owned());
-                self.note(simple.at, What::Command(Command { redirects, ..plain_command(program) }));
+                let program = Value::Known(":".into());
+                self.note_command(simple.at, Command { redirects, ..plain_command(program) });
             }
             return Flow::nothing();
         }
@@ -270,24 +276,23 @@ impl Walker<'_> {
             [Part::Variable(variable)] => self.variables.each.get(&variable.name).cloned(),
             _ => None,
         };
-        let mut fields = Vec::with_capacity(simple.words.len());
+        let mut line = Line { fields: Vec::with_capacity(simple.words.len()), is_glob: false };
         for word in &simple.words[usize::from(each.is_some())..] {
-            self.expand_onto(word, &mut fields, &mut programs);
+            self.expand_onto(word, &mut line, &mut programs);
         }
-        let mut flow = Flow { output: Value::Unknown(Source::Variable), programs: Vec::new() };
+        let mut flow = Flow { output: Value::Unknown(Source::Variable), programs: Programs::new() };
         for program in each.into_iter().flatten().take(MOST_PROGRAMS) {
-            self.pay(fields.len());
+            self.pay(line.fields.len());
             if self.is_broke() {
                 break;
             }
-            let alternative =
-                fields.iter().map(|field| Field { value: field.value.clone(), is_glob: field.is_glob });
-            let fields = [Field { value: program, is_glob: false }].into_iter().chain(alternative).collect();
-            flow = self.run(fields, redirects.clone(), &input, &programs, simple.at);
+            let fields = [program].into_iter().chain(line.fields.iter().cloned()).collect();
+            let line = Line { fields, is_glob: false };
+            flow = self.run(line, redirects.clone(), input, &programs, simple.at);
         }
         if !matches!(simple.words[0].parts.as_slice(), [Part::Variable(variable)] if self.variables.each.contains_key(&variable.name))
         {
-            flow = self.run(fields, redirects, &input, &programs, simple.at);
+            flow = self.run(line, redirects, input, &programs, simple.at);
         }
         flow
     }
@@ -295,7 +300,7 @@ impl Walker<'_> {
     fn assign(&mut self, assignment: &Assignment, expanded: Expanded) {
         let is_array = assignment.kind == AssignmentKind::Array;
         let value = if is_array && expanded.fields.len() == 1 {
-            expanded.fields.into_iter().next().map_or(Value::Unknown(Source::Variable), |field| field.value)
+            expanded.fields.into_iter().next().unwrap_or(Value::Unknown(Source::Variable))
         } else {
             expanded.joined()
         };
@@ -309,18 +314,18 @@ impl Walker<'_> {
     pub(super) fn set(&mut self, name: &str, value: Value) {
         self.pay(value.known().map_or(1, str::len));
         self.variables.each.remove(name);
-        self.variables.values.insert(name.to_owned(), value);
+        self.variables.values.insert(name.into(), value);
     }
 
     pub(super) fn change_folder(&mut self, to: Option<&Value>) {
         let folder = &self.variables.folder;
         self.variables.folder = match to.map(|value| value.known()) {
-            Some(Some(path)) if path.starts_with('/') => path.to_owned(),
-            Some(Some("-")) => WORKSPACE.to_owned(),
+            Some(Some(path)) if path.starts_with('/') => path.into(),
+            Some(Some("-")) => WORKSPACE.into(),
             Some(Some(path)) if folder.len() + path.len() < 4096 => {
-                format!("{}/{path}", folder.trim_end_matches('/'))
+                format_compact!("{}/{path}", folder.trim_end_matches('/'))
             }
-            _ => WORKSPACE.to_owned(),
+            _ => WORKSPACE.into(),
         };
     }
 }

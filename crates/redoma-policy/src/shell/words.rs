@@ -1,7 +1,10 @@
 //! Words: quotes of all kinds, variables and what is substituted.
 
+use compact_str::ToCompactString as _;
+
 use super::parse::{Parser, ends_bare};
-use super::tree::{Change, Part, Quoting, Variable, Word};
+use super::tree::{Change, Part, Parts, Quoting, Variable, Word};
+use crate::facts::Text;
 
 /// Parentheses that close further away are taken for those of commands, so that looking ahead costs little.
 const LONGEST_ARITHMETIC: usize = 1024;
@@ -25,7 +28,7 @@ impl Parser<'_> {
     }
 
     fn word_until(&mut self, ends: Ends) -> Option<Word> {
-        let mut word = Word { at: self.offset(), parts: Vec::with_capacity(1) };
+        let mut word = Word { at: self.offset(), parts: Parts::new() };
         let start = self.at;
         while let Some(byte) = self.peek() {
             match byte {
@@ -53,7 +56,7 @@ impl Parser<'_> {
         self.at > start && matches!(self.code[self.at - 1], b'@' | b'!' | b'?' | b'*' | b'+')
     }
 
-    fn pattern(&mut self, parts: &mut Vec<Part>) {
+    fn pattern(&mut self, parts: &mut Parts) {
         let rest = &self.code[self.at..];
         let stop = rest.iter().position(|byte| matches!(byte, b'\n' | b')')).unwrap_or(rest.len());
         let end = if rest.get(stop) == Some(&b')') { stop + 1 } else { stop };
@@ -62,14 +65,14 @@ impl Parser<'_> {
     }
 
     /// Characters that mean themselves.
-    fn bare(&mut self, parts: &mut Vec<Part>) {
+    fn bare(&mut self, parts: &mut Parts) {
         let rest = &self.code[self.at..];
         let end = rest.iter().position(|byte| ends_bare(*byte)).unwrap_or(rest.len()).max(1);
         push_bare(parts, &self.text[self.at..self.at + end]);
         self.at += end;
     }
 
-    fn special(&mut self, parts: &mut Vec<Part>) {
+    fn special(&mut self, parts: &mut Parts) {
         match self.peek() {
             Some(b'\\') => self.backslash(parts),
             Some(b'\'') => {
@@ -80,7 +83,7 @@ impl Parser<'_> {
                     self.trouble();
                 }
                 let length = end.unwrap_or(rest.len());
-                parts.push(Part::Quoted(self.text[self.at..self.at + length].to_owned()));
+                parts.push(Part::Quoted(self.text[self.at..self.at + length].into()));
                 self.at += length + usize::from(end.is_some());
             }
             Some(b'"') => {
@@ -92,7 +95,7 @@ impl Parser<'_> {
         }
     }
 
-    fn backslash(&mut self, parts: &mut Vec<Part>) {
+    fn backslash(&mut self, parts: &mut Parts) {
         self.at += 1;
         let Some(next) = self.text[self.at..].chars().next() else { return };
         self.at += next.len_utf8();
@@ -102,16 +105,16 @@ impl Parser<'_> {
     }
 
     /// The text of a here-document.
-    pub(super) fn here_parts(&mut self) -> Vec<Part> {
-        let mut parts = Vec::new();
+    pub(super) fn here_parts(&mut self) -> Parts {
+        let mut parts = Parts::new();
         self.double_quoted(&mut parts, None);
         parts
     }
 
     /// Up to the closing byte, or to the end of the text.
-    fn double_quoted(&mut self, parts: &mut Vec<Part>, end: Option<u8>) {
+    fn double_quoted(&mut self, parts: &mut Parts, end: Option<u8>) {
         // An empty pair of quotes is a word too.
-        parts.push(Part::Quoted(String::new()));
+        parts.push(Part::Quoted(Text::default()));
         loop {
             let rest = &self.code[self.at..];
             let stop = rest.iter().position(|byte| matches!(byte, b'\\' | b'$' | b'`') || Some(*byte) == end);
@@ -143,7 +146,7 @@ impl Parser<'_> {
         }
     }
 
-    fn backticks(&mut self, parts: &mut Vec<Part>, quoting: Quoting) {
+    fn backticks(&mut self, parts: &mut Parts, quoting: Quoting) {
         self.at += 1;
         let mut text = String::new();
         let mut characters = self.text[self.at..].chars();
@@ -185,7 +188,7 @@ impl Parser<'_> {
         body
     }
 
-    fn dollar(&mut self, parts: &mut Vec<Part>, quoting: Quoting) {
+    fn dollar(&mut self, parts: &mut Parts, quoting: Quoting) {
         self.at += 1;
         match self.peek() {
             Some(b'(') if self.peek_at(1) == Some(b'(') && self.is_arithmetic(self.at + 2) => {
@@ -193,7 +196,7 @@ impl Parser<'_> {
                 if self.enter() {
                     let inner = self.arithmetic();
                     self.leave();
-                    parts.push(Part::Arithmetic(inner));
+                    parts.push(Part::Arithmetic(inner.into_vec()));
                 }
             }
             Some(b'(') => {
@@ -212,7 +215,7 @@ impl Parser<'_> {
             Some(b'\'') if quoting == Quoting::Bare => {
                 self.at += 1;
                 let text = self.ansi_quoted();
-                parts.push(Part::Quoted(text));
+                parts.push(Part::Quoted(text.into()));
             }
             Some(b'"') if quoting == Quoting::Bare => {
                 self.at += 1;
@@ -224,7 +227,7 @@ impl Parser<'_> {
             }
             Some(byte @ (b'0'..=b'9' | b'@' | b'*' | b'#' | b'?' | b'-' | b'$' | b'!')) => {
                 self.at += 1;
-                let name = char::from(byte).to_string();
+                let name = char::from(byte).to_compact_string();
                 parts.push(Part::Variable(Box::new(Variable { name, quoting, change: Change::None })));
             }
             _ if quoting == Quoting::Bare => push_bare(parts, "$"),
@@ -232,11 +235,11 @@ impl Parser<'_> {
         }
     }
 
-    fn name(&mut self) -> String {
+    fn name(&mut self) -> Text {
         let rest = &self.code[self.at..];
         let end =
             rest.iter().position(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_').unwrap_or(rest.len());
-        let name = self.text[self.at..self.at + end].to_owned();
+        let name = self.text[self.at..self.at + end].into();
         self.at += end;
         name
     }
@@ -274,7 +277,7 @@ impl Parser<'_> {
 
     /// Up to the closing byte, with quotes and expansions.
     fn braced_word(&mut self, end: u8) -> Word {
-        let mut word = Word { at: self.offset(), parts: Vec::new() };
+        let mut word = Word { at: self.offset(), parts: Parts::new() };
         loop {
             match self.peek() {
                 None => {
@@ -313,8 +316,8 @@ impl Parser<'_> {
     }
 
     /// Up to `))`: only what is substituted matters.
-    pub(super) fn arithmetic(&mut self) -> Vec<Part> {
-        let mut parts = Vec::new();
+    pub(super) fn arithmetic(&mut self) -> Parts {
+        let mut parts = Parts::new();
         let mut open = 0_usize;
         loop {
             match self.peek() {
@@ -416,7 +419,7 @@ fn change(text: &str, rest: Word, indirect: bool) -> Change {
     }
     let without = |mut word: Word, length: usize| {
         if let Some(Part::Bare(first)) = word.parts.first_mut() {
-            *first = first.get(length..).unwrap_or_default().to_owned();
+            *first = first.get(length..).unwrap_or_default().into();
         }
         word
     };
@@ -444,16 +447,16 @@ fn opens_array(word: &Word) -> bool {
     matches!(word.parts.last(), Some(Part::Bare(text)) if text.ends_with('='))
 }
 
-fn push_bare(parts: &mut Vec<Part>, text: &str) {
+fn push_bare(parts: &mut Parts, text: &str) {
     match parts.last_mut() {
         Some(Part::Bare(before)) => before.push_str(text),
-        _ => parts.push(Part::Bare(text.to_owned())),
+        _ => parts.push(Part::Bare(text.into())),
     }
 }
 
-fn push_quoted(parts: &mut Vec<Part>, text: &str) {
+fn push_quoted(parts: &mut Parts, text: &str) {
     match parts.last_mut() {
         Some(Part::Quoted(before)) => before.push_str(text),
-        _ => parts.push(Part::Quoted(text.to_owned())),
+        _ => parts.push(Part::Quoted(text.into())),
     }
 }

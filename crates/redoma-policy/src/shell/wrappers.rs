@@ -1,5 +1,8 @@
 //! Programs that run another program which is written after them.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use crate::facts::{Source, Value};
 
 /// What a program runs in turn.
@@ -83,6 +86,10 @@ const WRAPPERS: &[Wrapper] = &[
     Wrapper { names: &["parallel"], with_value: &["-j", "-n", "-a", "--jobs"], before: 0 },
 ];
 
+static BY_NAME: LazyLock<HashMap<&str, &Wrapper>> = LazyLock::new(|| {
+    WRAPPERS.iter().flat_map(|wrapper| wrapper.names.iter().map(move |name| (*name, wrapper))).collect()
+});
+
 /// Options of `ssh` whose value is the next argument.
 const SSH_VALUES: &[&str] = &[
     "-b", "-c", "-D", "-E", "-e", "-F", "-I", "-i", "-J", "-L", "-l", "-m", "-O", "-o", "-p", "-Q", "-R",
@@ -118,7 +125,7 @@ pub(super) fn inner(name: &str, arguments: &[Value]) -> Vec<Inner> {
         }
         _ => {}
     }
-    let Some(wrapper) = WRAPPERS.iter().find(|wrapper| wrapper.names.contains(&name)) else {
+    let Some(wrapper) = BY_NAME.get(name) else {
         return Vec::new();
     };
     let mut rest = after_options(arguments, wrapper.with_value, wrapper.before);
@@ -178,7 +185,7 @@ fn split_string(arguments: &[Value]) -> Option<Value> {
             return joined(&arguments[index + 1..]);
         }
         if let Some(rest) = text.strip_prefix("-S").or_else(|| text.strip_prefix("--split-string=")) {
-            return Some(Value::Known(rest.to_owned()));
+            return Some(Value::Known(rest.into()));
         }
     }
     None
@@ -191,7 +198,7 @@ fn shell_text(arguments: &[Value]) -> Option<Inner> {
 /// Arguments with blanks between them, as `eval` and `ssh` put them together.
 pub(super) fn joined(arguments: &[Value]) -> Option<Value> {
     let (first, rest) = arguments.split_first()?;
-    let blank = || Value::Known(" ".to_owned());
+    let blank = || Value::Known(" ".into());
     let add = |before, value: &Value| {
         super::expand::concatenated(super::expand::concatenated(before, blank()), value.clone())
     };
@@ -217,7 +224,7 @@ fn executed_by_find(arguments: &[Value]) -> Vec<Inner> {
             .filter_map(Value::known)
             .find(|argument| !argument.starts_with('-'))
             .map_or(Value::Unknown(Source::Input), |folder| {
-                Value::Begins(format!("{}/", folder.trim_end_matches('/')), Source::Input)
+                Value::Begins(format!("{}/", folder.trim_end_matches('/')).into(), Source::Input)
             });
         let program = rest[..end]
             .iter()

@@ -5,11 +5,15 @@ use std::fmt::Write;
 use redoma_policy::scan::{ALL_KINDS, Kind, Level, Risk};
 use serde_json::{Value, json};
 
-use super::{FileFindings, origin_name};
+use super::skipped::Skipped;
+use super::{Outcome, origin_name};
 
-pub(super) fn document(files: &[FileFindings]) -> Value {
-    let results: Vec<Value> =
-        files.iter().flat_map(|file| file.risks.iter().map(|risk| result(&file.path, risk))).collect();
+pub(super) fn document(outcome: &Outcome) -> Value {
+    let results: Vec<Value> = outcome
+        .files
+        .iter()
+        .flat_map(|file| file.risks.iter().map(|risk| result(&file.path, risk)))
+        .collect();
     json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
@@ -22,8 +26,23 @@ pub(super) fn document(files: &[FileFindings]) -> Value {
                 },
             },
             "columnKind": "unicodeCodePoints",
+            "invocations": [{
+                "executionSuccessful": true,
+                "toolExecutionNotifications": outcome.skipped.iter().map(notification).collect::<Vec<_>>(),
+            }],
             "results": results,
+            "properties": { "skipped": outcome.skipped_by(Skipped::id) },
         }],
+    })
+}
+
+/// A file that was not read.
+fn notification((path, why): &(String, Skipped)) -> Value {
+    json!({
+        "descriptor": { "id": why.id() },
+        "level": "note",
+        "message": { "text": format!("{path} was not read, or not to its end: {}", why.why()) },
+        "locations": [{ "physicalLocation": { "artifactLocation": { "uri": uri(path) } } }],
     })
 }
 

@@ -5,7 +5,8 @@ use std::io::{self, IsTerminal, Write};
 
 use redoma_policy::scan::{Kind, Level};
 
-use super::{Outcome, origin_name, why_unread};
+use super::skipped::Skipped;
+use super::{Outcome, origin_name};
 use crate::terminal::harmless;
 
 pub(super) fn print(out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
@@ -78,11 +79,28 @@ fn summary(out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
     if outcome.known > 0 {
         writeln!(out, "{} more are in the baseline", outcome.known)?;
     }
-    for (path, why) in outcome.unread.iter().take(10) {
-        writeln!(out, "not read to its end: {} ({})", harmless(path), why_unread(*why))?;
+    skipped(out, outcome)
+}
+
+/// What was left out: a count of all by reason, and which ones as far as that is short.
+fn skipped(out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
+    const MOST: usize = 10;
+    if outcome.skipped.is_empty() {
+        return Ok(());
     }
-    if let Some(more) = outcome.unread.len().checked_sub(11) {
-        writeln!(out, "not read to their end: {} more files", more + 1)?;
+    let counts: Vec<String> = outcome
+        .skipped_by(Skipped::label)
+        .into_iter()
+        .map(|(label, count)| format!("{count} {label}"))
+        .collect();
+    let total = outcome.skipped.len();
+    let word = if total == 1 { "file" } else { "files" };
+    writeln!(out, "{total} {word} not read, or not to the end: {}", counts.join(", "))?;
+    for (path, why) in outcome.skipped.iter().take(MOST) {
+        writeln!(out, "  {} ({})", harmless(path), why.why())?;
+    }
+    if total > MOST {
+        writeln!(out, "  and {} more, which --json lists", total - MOST)?;
     }
     Ok(())
 }

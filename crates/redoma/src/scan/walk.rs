@@ -4,8 +4,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use redoma_policy::scan::{is_minified_name, subject_of};
+
 use super::ignore_file::IgnoreFile;
 use super::shown_path;
+use super::skipped::Skipped;
 use crate::terminal;
 
 /// Larger files are data, or made by a program.
@@ -52,22 +55,29 @@ impl Candidate {
     }
 }
 
+/// What a walk came across.
+#[derive(Debug, Default)]
+pub(super) struct Walked {
+    pub(super) candidates: Vec<Candidate>,
+    pub(super) skipped: Vec<(String, Skipped)>,
+}
+
 /// Adds a file, or the files of a folder. What is named by itself is taken whatever its folder's rules say.
-pub(super) fn collect(path: &Path, candidates: &mut Vec<Candidate>) -> Result<()> {
+pub(super) fn collect(path: &Path, walked: &mut Walked) -> Result<()> {
     let metadata = std::fs::metadata(path).with_context(|| format!("can't look at {}", path.display()))?;
     if metadata.is_dir() {
-        let mut walk = Walk { ignore_files: Vec::new(), candidates };
+        let mut walk = Walk { ignore_files: Vec::new(), walked };
         walk.folder(path, true);
     } else {
-        candidates.push(Candidate { path: path.to_owned(), shown: shown_path(path) });
+        walked.candidates.push(Candidate { path: path.to_owned(), shown: shown_path(path) });
     }
     Ok(())
 }
 
-struct Walk<'c> {
+struct Walk<'w> {
     /// Of the folders around, outermost first.
     ignore_files: Vec<IgnoreFile>,
-    candidates: &'c mut Vec<Candidate>,
+    walked: &'w mut Walked,
 }
 
 impl Walk<'_> {
@@ -80,6 +90,7 @@ impl Walk<'_> {
             Ok(entries) => entries,
             Err(error) => {
                 terminal::warning(&format!("can't look into {}: {error}", folder.display()));
+                self.walked.skipped.push((shown_path(folder), Skipped::Unreadable));
                 return;
             }
         };
@@ -96,12 +107,22 @@ impl Walk<'_> {
             }
             if is_folder && !SKIPPED.contains(&name.as_ref()) {
                 self.folder(&path, false);
-            } else if kind.is_file() && entry.metadata().is_ok_and(|metadata| metadata.len() <= MAX_FILE) {
-                self.candidates.push(Candidate { shown: shown_path(&path), path });
+            } else if kind.is_file() {
+                self.file(path, entry.metadata().map_or(0, |metadata| metadata.len()));
             }
         }
         if has_ignore_file {
             self.ignore_files.pop();
+        }
+    }
+
+    fn file(&mut self, path: PathBuf, size: u64) {
+        let shown = shown_path(&path);
+        if size <= MAX_FILE {
+            self.walked.candidates.push(Candidate { path, shown });
+        } else if is_minified_name(&shown) || subject_of(&shown, &[]).is_some() {
+            // By its name it is code; large data is not missed.
+            self.walked.skipped.push((shown, Skipped::TooLarge));
         }
     }
 }
