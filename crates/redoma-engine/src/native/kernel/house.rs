@@ -67,9 +67,20 @@ impl House {
 
     /// The processes of the one that lives.
     pub(super) fn living(&self) -> Vec<Member> {
-        let is_parked = |pid: Pid| self.parked.values().flatten().any(|member| member.pid() == pid);
         let Some(group) = self.group() else { return Vec::new() };
-        hold(group, |pid| pid != self.sandbox.pid() && !is_parked(pid))
+        hold(group, |pid| self.is_living(pid))
+    }
+
+    /// How many they are, at this moment.
+    pub(super) fn count_living(&self) -> usize {
+        let members = self.group().map(Group::members).unwrap_or_default();
+        members.into_iter().filter(|pid| self.is_living(*pid)).count()
+    }
+
+    /// Of a process in the group: whether it is neither init nor of one that is parked.
+    fn is_living(&self, pid: Pid) -> bool {
+        let is_parked = self.parked.values().flatten().any(|member| member.pid() == pid);
+        pid != self.sandbox.pid() && !is_parked
     }
 
     pub(super) fn signal_living(&self, signal: Signal) {

@@ -307,7 +307,7 @@ impl Kernel for NativeKernel {
         done.outputs = transcript.finish();
         done.notes = notes;
         // Whoever else is there could move things about meanwhile, and without an end.
-        let is_crowded = house.living().len() > self.lineage.count();
+        let is_crowded = house.count_living() > self.lineage.count();
         let stopped = if is_crowded { house.stop_living() } else { Vec::new() };
         let harvesting = Instant::now();
         let harvested = self.files.harvest(house.sandbox.workspace(), limits.disk.0, cell.out);
