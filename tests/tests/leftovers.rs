@@ -152,3 +152,34 @@ fn the_next_runs_sweep_what_a_killed_janitor_left() {
         assert!(runs > 0);
     }
 }
+
+/// In a container all processes end with the first one: what a run made is gone before it answers.
+#[test]
+fn in_a_pid_namespace_of_its_own_nothing_is_left_either() {
+    let mode = Mode::Root;
+    if let Some(why) = mode.unavailable() {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let input = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();
+    let state = tempfile::tempdir_in("/var/tmp").unwrap();
+    std::os::unix::fs::symlink(data_dir().join("runtimes"), state.path().join("runtimes")).unwrap();
+    let before = host::cgroups();
+    for _ in 0..5 {
+        let status = std::process::Command::new("unshare")
+            .args(["--pid", "--fork", "--mount-proc"])
+            .arg(redoma_tests::redoma_program())
+            .args(["run", "-q", "--lang", "bash", "-c", "true", "--data-dir"])
+            .arg(state.path())
+            .arg("--in")
+            .arg(input.path())
+            .status()
+            .unwrap();
+        assert!(status.success());
+    }
+    assert_eq!(std::fs::read_dir(state.path().join("run")).unwrap().count(), 0);
+    // In there it has the number 1, which nobody out here has who makes groups.
+    let left: Vec<_> =
+        host::cgroups().into_iter().filter(|group| group.0 == 1 && !before.contains(group)).collect();
+    assert!(left.is_empty(), "{left:?}");
+}

@@ -320,12 +320,13 @@ fn a_collector_that_refuses_costs_spans_and_nothing_else() {
 #[test]
 fn while_a_collector_hangs_requests_are_answered_and_the_server_ends() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (_home, mut server) = serve(&telemetry(listener.local_addr().unwrap()));
-    // Somebody who may be here and asks for nonsense is a span too: enough for a batch, and for more than may wait.
-    let nonsense =
-        server.post("/api/v1/executions").key(ADMIN).json(&json!({ "language": "no", "code": "" }));
-    for number in 0..2700 {
-        assert_eq!(nonsense.send().status, 400);
+    let rules = "[profiles.default.policy]\nmode = \"on\"\n";
+    let (_home, mut server) = serve(&format!("{}{rules}", telemetry(listener.local_addr().unwrap())));
+    // Programs that are denied are quick, and two spans each: enough for a batch, and for more than may wait.
+    let denied =
+        server.post("/api/v1/executions").key(ADMIN).json(&json!({ "language": "bash", "code": "rm -rf /" }));
+    for number in 0..1500 {
+        assert_eq!(denied.send().json()["ending"], "denied");
         if number % 300 == 0 {
             run(&server, None);
         }
@@ -381,4 +382,45 @@ fn nobody_is_called_who_is_not_configured() {
     assert_eq!(server.stop(), Some(0));
     assert!(listener.accept().is_err());
     assert!(!server.log().contains("trace_id"));
+}
+
+/// One answer before the other, without end.
+#[test]
+fn a_collector_that_never_comes_to_the_point_is_not_listened_to() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (_home, mut server) = serve(&telemetry(listener.local_addr().unwrap()));
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            // Until it is not wanted any more, and not for longer than the test.
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while Instant::now() < deadline
+                && stream.write_all(b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n").is_ok()
+            {}
+        }
+    });
+    run(&server, None);
+    until(|| counted(&server, "dropped") > 0);
+    run(&server, None);
+    let start = Instant::now();
+    server.stop();
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+}
+
+/// Nor does it help to want to be traced.
+#[test]
+fn who_runs_nothing_leaves_no_span() {
+    let (address, exports) = collector(&[OK]);
+    let (_home, mut server) = serve(&format!("{}sample = 0.0\n", telemetry(address)));
+    let traceparent = format!("00-{TRACE}-{CALLER}-01");
+    for body in ["{bad", "{}", r#"{"language":"cobol","code":""}"#] {
+        let request = server.post("/api/v1/executions").key(ADMIN).header("traceparent", &traceparent);
+        let answer = request.body("application/json", body).send();
+        assert!((400..500).contains(&answer.status), "{body}: {}", answer.text());
+    }
+    run(&server, Some(&traceparent));
+    server.stop();
+    let spans: Vec<Value> = exports.try_iter().flat_map(|export| export.spans()).collect();
+    let requests = spans.iter().filter(|span| span["parentSpanId"] == CALLER).count();
+    assert_eq!(requests, 1, "{spans:#?}");
 }

@@ -126,17 +126,20 @@ pub fn run(
     let report = report(&request.language.id, &request.terms, watched, isolation, observer);
     let code = std::mem::take(&mut request.source.code);
     let report = add_files(report, sandbox.workspace(), (&script, &code), &mut request, limits);
-    // Nothing runs any more but perhaps the sandbox's own init, which is on its way out. It, the group and the staged inputs
-    // go while the answer is read; the janitor sees to it, and keeps the uid until they are gone.
-    if weakening.has("kill") {
-        // Somebody looks at what is left right after this, in the attack suite's own build.
-        if abandoned {
-            std::mem::forget(group);
-        }
+    // Nothing runs any more but perhaps the sandbox's own init, which is on its way out. It and the group
+    // go while the answer is read; the janitor sees to it, and keeps the uid meanwhile. In the attack suite's own build somebody
+    // looks at what is left right after this.
+    drop(run_folder);
+    if abandoned {
+        std::mem::forget(group);
+        janitor.dismiss();
+    } else if weakening.has("kill") || !Janitor::outlives_us() {
+        sandbox.kill_and_wait();
+        drop(group);
         janitor.dismiss();
     } else {
         sandbox.leave_to_its_end();
-        std::mem::forget((group, run_folder, identity));
+        std::mem::forget((group, identity));
         janitor.hand_over();
     }
     report

@@ -146,6 +146,14 @@ impl Janitor {
         }
     }
 
+    /// Whether it would live on after this process: in a container everything ends with the first process there, which may be
+    /// this one, or one that ends with it.
+    pub fn outlives_us() -> bool {
+        /// The first PID namespace's, on every Linux.
+        const FIRST: u64 = 0xEFFF_FFFC;
+        std::fs::metadata("/proc/self/ns/pid").is_ok_and(|meta| meta.ino() == FIRST)
+    }
+
     /// Leaves it to the janitor to remove what was made, while this process goes on with other things or ends. Nobody waits
     /// for it any more.
     pub fn hand_over(mut self) {
@@ -181,13 +189,10 @@ fn watch(socket: &OwnedFd, keep: &[i32], leftovers: &Leftovers, family: &str) ->
     }
     let _ = sys::ignore_polite_signals();
     let _ = rustix::thread::set_name(c"redoma-janitor");
-    // What a killed janitor left is rare and in nobody's way: one run in eight looks for it. By chance: where each run takes as
-    // many process ids as the one before, their numbers would never come to it.
-    let mut dice = [0u8];
-    let _ = rustix::rand::getrandom(&mut dice, rustix::rand::GetRandomFlags::NONBLOCK);
-    if dice[0].is_multiple_of(8) {
-        cgroup::sweep(&leftovers.cgroup_parents, OwnerTag::is_stale, Duration::from_millis(100));
-        sweep_folders(&leftovers.run_parent, OwnerTag::is_stale);
+    // One that makes many runs looks first. Who makes one has its own to remove before that of others.
+    let looks_first = matches!(leftovers.made, Made::AllOfThisProcess);
+    if looks_first {
+        sweep_now_and_then(leftovers);
     }
     let mut word = [0u8; 4];
     let said_goodbye = loop {
@@ -199,7 +204,21 @@ fn watch(socket: &OwnedFd, keep: &[i32], leftovers: &Leftovers, family: &str) ->
     if !said_goodbye {
         remove(leftovers, family);
     }
+    if !looks_first {
+        sweep_now_and_then(leftovers);
+    }
     sys::exit_now(0)
+}
+
+/// What a killed janitor left is rare and in nobody's way: one run in eight looks for it. By chance: where each run takes as many
+/// process ids as the one before, their numbers would never come to it.
+fn sweep_now_and_then(leftovers: &Leftovers) {
+    let mut dice = [0u8];
+    let _ = rustix::rand::getrandom(&mut dice, rustix::rand::GetRandomFlags::NONBLOCK);
+    if dice[0].is_multiple_of(8) {
+        cgroup::sweep(&leftovers.cgroup_parents, OwnerTag::is_stale, Duration::from_millis(100));
+        sweep_folders(&leftovers.run_parent, OwnerTag::is_stale);
+    }
 }
 
 /// Does what the supervisor no longer can.

@@ -45,7 +45,6 @@ impl Cli {
 
 /// `redoma run` without the other commands.
 #[derive(Debug, Parser)]
-#[command(disable_help_flag = true)]
 struct RunAlone {
     #[command(flatten)]
     global: Global,

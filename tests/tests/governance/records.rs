@@ -215,7 +215,8 @@ fn who_looks_at_the_audit_and_who_takes_cells_back_is_in_it() {
         server.post(&format!("/api/v1/sessions/{session}/undo")).key(ADMIN).json(&json!({ "cells": 1 }));
     assert_eq!(undo.send().status, 200);
     for (method, path) in [
-        ("GET", "/api/v1/audit?limit=1"),
+        ("GET", "/api/v1/audit?limit=1&user=ana"),
+        ("GET", "/api/v1/audit?limit=1&user=ana&after=1"),
         ("GET", "/api/v1/audit/export?kind=admin"),
         ("POST", "/api/v1/audit/verify"),
     ] {
@@ -228,6 +229,10 @@ fn who_looks_at_the_audit_and_who_takes_cells_back_is_in_it() {
     let looked: Vec<_> =
         all.iter().filter(|record| record["kind"] == "admin").map(|record| &record["what"]).collect();
     assert_eq!(looked, ["read_audit", "export_audit", "verify_audit"]);
+    assert!(
+        all.iter().any(|record| record["what"] == "read_audit" && record["note"] == "user=ana"),
+        "{all:#?}"
+    );
     verify(&home);
 }
 

@@ -54,6 +54,11 @@ impl Interpreter {
             Err(RunError::NoCheckpoint) => return Err(RunError::NoCheckpoint.into()),
             Err(error) => {
                 slot.end(&mut slot_live);
+                self.note_undo(
+                    principal,
+                    &session,
+                    format!("cells: {count}; failed, all variables are gone"),
+                );
                 return Err(error.into());
             }
         }
@@ -72,11 +77,13 @@ impl Interpreter {
             }
         }
         let reverted = self.revert_files(&session, live, wanted, &mut undone);
-        self.note(|| {
-            let note = Some(format!("cells: {count}"));
-            AuditEvent::SessionUndone(AuditedSession { note, ..audited_session(principal, &session) })
-        });
+        self.note_undo(principal, &session, format!("cells: {count}"));
         reverted.map(|()| undone)
+    }
+
+    fn note_undo(&self, principal: &Principal, session: &Session, note: String) {
+        let session = || AuditedSession { note: Some(note), ..audited_session(principal, session) };
+        self.note(|| AuditEvent::SessionUndone(session()));
     }
 
     /// A new session of theirs that goes on from this one: with its files and, if there are any, its variables as they are now.

@@ -324,8 +324,13 @@ pub fn remove_folder(folder: &Path, patience: Duration) -> bool {
 
 /// Kills the processes in a sandbox's own group, as they are at this moment. Only ever called on folders that this program named and made.
 fn kill_members(folder: &Path) {
-    for pid in members(folder) {
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    let held =
+        |pid| Some((pid, rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()?));
+    let held: Vec<_> = members(folder).into_iter().filter_map(held).collect();
+    // Who is still there now is who is held: a number can't have gone to somebody else.
+    let still = if held.is_empty() { Vec::new() } else { members(folder) };
+    for (_, process) in held.iter().filter(|(pid, _)| still.contains(pid)) {
+        let _ = rustix::process::pidfd_send_signal(process, rustix::process::Signal::KILL);
     }
 }
 

@@ -15,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use redoma_engine::interpreter::audit::{
     Audit, AuditError, AuditNews, AuditSubscription, Flaw, Unsound, VerifyOptions, as_written, csv, moment,
 };
-use redoma_model::{AuditKind, AuditQuery, AuditRecord};
+use redoma_model::{AuditEvent, AuditKind, AuditQuery, AuditRecord, AuditedAction};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::Sender;
 use utoipa::{IntoParams, ToSchema};
@@ -59,6 +59,21 @@ impl Question for Filter {
 }
 
 impl Filter {
+    /// As it was asked for.
+    fn words(&self) -> String {
+        let said = [
+            ("user", &self.user),
+            ("client", &self.client),
+            ("session", &self.session),
+            ("execution", &self.execution),
+            ("kind", &self.kind),
+            ("since", &self.since),
+            ("until", &self.until),
+        ];
+        let said = said.iter().filter_map(|(name, value)| Some(format!("{name}={}", value.as_deref()?)));
+        said.collect::<Vec<_>>().join(" ").chars().take(500).collect()
+    }
+
     fn query(&self) -> Result<AuditQuery, Failure> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         let now = i64::try_from(now).unwrap_or(i64::MAX);
@@ -115,8 +130,7 @@ pub struct RecordList {
     next: Option<u64>,
 }
 
-/// The audit, for who may read it. That somebody does is a record as well.
-async fn audit(app: &Arc<App>, caller: &Caller, what: &'static str) -> Result<Arc<Audit>, Failure> {
+fn audit(app: &App, caller: &Caller) -> Result<Arc<Audit>, Failure> {
     caller.require_admin(app)?;
     let none = || {
         Failure::new(
@@ -125,10 +139,19 @@ async fn audit(app: &Arc<App>, caller: &Caller, what: &'static str) -> Result<Ar
             "this server keeps no audit: `[audit] enabled` is false",
         )
     };
-    let audit = app.interpreter.audit().cloned().ok_or_else(none)?;
-    let (app, principal) = (Arc::clone(app), caller.0.clone());
-    blocking(move || app.interpreter.record_admin(Some(&principal), what)).await?;
-    Ok(audit)
+    app.interpreter.audit().cloned().ok_or_else(none)
+}
+
+/// That somebody looks at the audit is a record as well. If that can't be written they may look all the same: it may be why
+/// they do.
+async fn note(app: &Arc<App>, caller: &Caller, what: &'static str, which: String) -> Result<(), Failure> {
+    let (app, who) = (Arc::clone(app), (&caller.0).into());
+    blocking(move || {
+        let note = (!which.is_empty()).then_some(which);
+        app.interpreter.note(|| AuditEvent::Admin(AuditedAction { who, what: what.to_owned(), note }));
+        Ok::<(), Failure>(())
+    })
+    .await
 }
 
 fn failed(error: &AuditError) -> Failure {
@@ -145,10 +168,14 @@ pub async fn list(
     caller: Caller,
     Asked(filter, page): Asked<Filter, RecordPage>,
 ) -> Result<Json<RecordList>, Failure> {
-    let audit = audit(&app, &caller, "read_audit").await?;
+    let audit = audit(&app, &caller)?;
     let limit = page.limit.unwrap_or(100).clamp(1, 1000);
     let newest_first = page.order.unwrap_or_default() == Order::Newest;
     let query = AuditQuery { after: page.after, limit: limit + 1, newest_first, ..filter.query()? };
+    // Once for all pages: a record for each would be more to read for who reads on.
+    if page.after.is_none() {
+        note(&app, &caller, "read_audit", filter.words()).await?;
+    }
     let mut records = blocking(move || audit.query(&query).map_err(|error| failed(&error))).await?;
     let is_more = records.len() > limit;
     records.truncate(limit);
@@ -183,8 +210,9 @@ pub async fn export(
     caller: Caller,
     Asked(filter, format): Asked<Filter, ExportFormat>,
 ) -> Result<Response, Failure> {
-    let audit = audit(&app, &caller, "export_audit").await?;
+    let audit = audit(&app, &caller)?;
     let (query, format) = (filter.query()?, format.format.unwrap_or_default());
+    note(&app, &caller, "export_audit", filter.words()).await?;
     let (sender, pieces) = Pieces::new();
     tokio::task::spawn_blocking(move || {
         if let Err(error) = send_all(&audit, query, format, &sender) {
@@ -252,11 +280,12 @@ pub async fn stream(
     Asked(filter, since): Asked<Filter, Since>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let audit = audit(&app, &caller, "watch_audit").await?;
+    let audit = audit(&app, &caller)?;
     let query = filter.query()?;
     let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.trim().parse().ok());
     let place =
         Place::take().ok_or_else(|| Failure::busy("too many watch the audit already; try again later"))?;
+    note(&app, &caller, "watch_audit", filter.words()).await?;
     let (sender, pieces) = Pieces::new();
     let after = seen.or(since.after);
     tokio::task::spawn_blocking(move || {
@@ -374,9 +403,10 @@ pub async fn verify(
     Asked(known, _): Asked<KnownHead>,
 ) -> Result<Json<Verification>, Failure> {
     static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let audit = audit(&app, &caller, "verify_audit").await?;
+    let audit = audit(&app, &caller)?;
     let head = known.head.map(|text| text.parse()).transpose();
     let head = head.map_err(|error| Failure::bad_request(format!("{error}")))?;
+    note(&app, &caller, "verify_audit", String::new()).await?;
     let work = move || {
         let Ok(_only) = ONE.try_lock() else {
             return Err(Failure::busy("the audit is being verified already; try again later"));

@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
@@ -16,8 +17,8 @@ use super::settings::TelemetryConfig;
 
 /// A collector that takes longer has not taken it.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// As much of an answer is read.
-const LONGEST_ANSWER: usize = 64 << 10;
+/// As much of an answer is read, with its head and whatever is sent before it.
+const LONGEST_ANSWER: u16 = u16::MAX;
 
 /// Why spans were not taken.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +60,8 @@ async fn exchange(config: &TelemetryConfig, body: Bytes) -> Result<usize, PostEr
     let endpoint = &config.endpoint;
     let stream = TcpStream::connect(endpoint.host_and_port()).await.map_err(PostError::Connect)?;
     let _ = stream.set_nodelay(true);
+    let (answer, question) = stream.into_split();
+    let stream = tokio::io::join(answer.take(LONGEST_ANSWER.into()), question);
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     // It ends with this function, however that ends.
     let mut driving = JoinSet::new();
@@ -75,7 +78,7 @@ async fn exchange(config: &TelemetryConfig, body: Bytes) -> Result<usize, PostEr
     if !status.is_success() {
         return Err(PostError::Status { status, retry_after: retry_after(&response) });
     }
-    let answer = axum::body::to_bytes(Body::new(response.into_body()), LONGEST_ANSWER).await;
+    let answer = axum::body::to_bytes(Body::new(response.into_body()), LONGEST_ANSWER.into()).await;
     Ok(answer.map_or(0, |answer| rejected(&answer)))
 }
 

@@ -23,6 +23,8 @@ const ONE_MESSAGE: usize = 48 << 10;
 /// How long a cell that was cancelled may take to end by itself, with its variables. Longer than what the kernel gives to
 /// bash and Node (`PATIENCE` in `redoma_shell.py` and `redoma_node.py`), or they would be ended with it.
 const GRACE: Duration = Duration::from_secs(2);
+/// How long it may take to hear how a process has ended that is dead already.
+const OBITUARY: Duration = Duration::from_secs(1);
 /// What a cell shows is at most so much, in all.
 const MOST_SHOWN: usize = 48 << 20;
 const MOST_OUTPUTS: usize = 2000;
@@ -283,7 +285,7 @@ impl Watching<'_> {
         let head = self.lineage.head().inner_pid();
         let is_dead = !self.lineage.head().is_alive();
         // Its parent, who tells how it ended, is told of that a moment later than we are.
-        let deadline = Instant::now() + if is_dead { GRACE } else { Duration::ZERO };
+        let deadline = Instant::now() + if is_dead { OBITUARY } else { Duration::ZERO };
         loop {
             match self.sandbox.ended_child(deadline.saturating_duration_since(Instant::now())) {
                 Ok(Some((pid, event))) => {

@@ -504,13 +504,15 @@ def wait(pid):
 def end(pid):
     """Interrupts a cell and all that it has started, and ends what does not care."""
     try:
+        os.killpg(pid, signal.SIGINT)
         deadline = time.monotonic() + PATIENCE
-        again = 0
+        once_more = deadline - PATIENCE / 2
         while (now := time.monotonic()) < deadline:
-            if now >= again:
-                # More than once: a bash with a trap on EXIT loses one that comes while it starts a program.
+            if now >= once_more:
+                # A bash with a trap on EXIT loses one that comes while it starts a program. Half of the time is for those
+                # who tidy up.
                 os.killpg(pid, signal.SIGINT)
-                again = now + PATIENCE / 8
+                once_more = deadline
             if os.waitpid(pid, os.WNOHANG)[0] != 0:
                 return None
             time.sleep(0.005)
