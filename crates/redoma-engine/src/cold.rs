@@ -126,9 +126,9 @@ pub fn run(
     let report = report(&request.language.id, &request.terms, watched, isolation, observer);
     let code = std::mem::take(&mut request.source.code);
     let report = add_files(report, sandbox.workspace(), (&script, &code), &mut request, limits);
-    // Nothing runs any more but perhaps the sandbox's own init, which is on its way out. It and the group
-    // go while the answer is read; the janitor sees to it, and keeps the uid meanwhile. In the attack suite's own build somebody
-    // looks at what is left right after this.
+    // Nothing runs any more but perhaps the sandbox's own init, which is on its way out. It and the group go while the answer
+    // is read; the janitor sees to it, and keeps the uid meanwhile. In the attack suite's own build somebody looks at what is
+    // left right after this.
     drop(run_folder);
     if abandoned {
         std::mem::forget(group);
