@@ -40,13 +40,16 @@ fn walk(folder: &Path, depth: usize, visit: &mut dyn FnMut(&Path)) {
     }
 }
 
-/// Processes with this uid, in any of their four uids. Zombies count: they are left too.
+/// Processes with this uid, in any of their four uids. Zombies count: they are left too. But not those that have ended after
+/// their supervisor, as a sandbox's init may: the host's first process collects them, when it likes (here every two seconds).
 pub fn processes_of_uid(uid: u32) -> Vec<String> {
     processes(|status| {
-        status
-            .lines()
-            .find_map(|line| line.strip_prefix("Uid:"))
-            .is_some_and(|uids| uids.split_whitespace().any(|one| one == uid.to_string()))
+        let field = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
+        let is_collected =
+            field("State:").is_some_and(|state| state.starts_with('Z')) && field("PPid:") == Some("1");
+        let is_theirs =
+            field("Uid:").is_some_and(|uids| uids.split_whitespace().any(|one| one == uid.to_string()));
+        is_theirs && !is_collected
     })
 }
 
