@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use redoma_model::{Ending, LimitName};
-use redoma_tests::{Mode, parse_report, redoma, run_json, text_of};
+use redoma_tests::{Mode, command, parse_report, redoma, redoma_program, run_json, text_of};
 
 /// A folder that the unprivileged test user can use too.
 fn folder() -> tempfile::TempDir {
@@ -161,6 +161,29 @@ fn exit_codes_and_signals_are_the_programs_own() {
 }
 
 #[test]
+fn a_program_may_use_all_processors_that_redoma_may() {
+    let processors = std::process::Command::new("nproc").output().unwrap().stdout;
+    let processors = String::from_utf8(processors).unwrap();
+    let code = "import os; print(len(os.sched_getaffinity(0)))";
+    for mode in Mode::available() {
+        for _ in 0..5 {
+            let (got, out, _) = text_of(&mut redoma(mode, ["run", "-c", code]));
+            assert_eq!((got, &out), (0, &processors));
+        }
+    }
+}
+
+#[test]
+fn whoever_started_redoma_may_have_ignored_the_ends_of_children() {
+    for mode in Mode::available() {
+        let program = redoma_program();
+        let ignoring = ["--ignore-signal=CHLD", program.to_str().unwrap(), "run", "-c", "print(7)"];
+        let (code, out, err) = text_of(&mut command("/usr/bin/env".into(), mode, ignoring));
+        assert_eq!((code, out.as_str(), err.as_str()), (0, "7\n", ""));
+    }
+}
+
+#[test]
 fn the_wall_limit_ends_a_run_within_100_ms() {
     for mode in Mode::available() {
         // The best of five: a busy machine may delay any one of them, a wrong limit all.
@@ -308,7 +331,7 @@ fn typescript_runs_in_any_root_file_system_and_writes_nothing_outside_of_it() {
     let (root, outside) = (folder.path().join("image"), folder.path().join("outside"));
     std::fs::create_dir_all(root.join("usr/bin")).unwrap();
     // Any program that needs no libraries will do for Node: what matters is how far it gets.
-    std::fs::copy(redoma_tests::redoma_program(), root.join("usr/bin/node")).unwrap();
+    std::fs::copy(redoma_program(), root.join("usr/bin/node")).unwrap();
     std::fs::create_dir(&outside).unwrap();
     std::fs::set_permissions(&outside, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
     // An image whose links lead to the host, for whoever follows them before the root has changed.

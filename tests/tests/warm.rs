@@ -724,7 +724,7 @@ print(sorted(name for name in globals()))
 print(sys.stdout.seekable(), sys.stderr.seekable(), sys.stdin.seekable())
 print(sys.stdin.isatty(), sys.stdin.read(), sys.stdout.encoding, sys.stdout.line_buffering, sys.getrecursionlimit())
 print(inspect.getsource(sys.modules['__main__'])[:10], sys.modules['__main__'].__dict__ is globals())
-print(os.getpid(), os.getppid(), os.getsid(0), os.umask(0))
+print(os.getppid(), os.getsid(0) == os.getpid(), os.umask(0))
 import multiprocessing
 def double(x): return 2 * x
 if __name__ == '__main__':

@@ -123,7 +123,7 @@ pub fn run(
         landlock_abi: host.landlock_abi,
         host_uid: ids.host_uid,
     };
-    let report = report(&request.language.id, &request.terms, watched, isolation, observer);
+    let report = report(request.language.id, &request.terms, watched, isolation, observer);
     let code = std::mem::take(&mut request.source.code);
     let report = add_files(report, sandbox.workspace(), (&script, &code), &mut request, limits);
     // Nothing runs any more but perhaps the sandbox's own init, which is on its way out. It and the group go while the answer

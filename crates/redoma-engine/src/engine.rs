@@ -115,7 +115,7 @@ impl Engine {
             took.assign += assign;
             result
         });
-        self.meter.result(&language.id, &result, took);
+        self.meter.result(language.id, &result, took);
         if !took.assign.is_zero() {
             observer.phase(Phase::Assign, begun, took.assign);
         }

@@ -254,7 +254,8 @@ fn make_readable(folder: &OwnedFd, name: &OsStr, resolve: ResolveFlags) -> Resul
 }
 
 fn holds_exactly(file: &File, content: &[u8]) -> bool {
-    let mut buffer = vec![0; 64 << 10];
+    // One more than there should be, so that more is noticed at once.
+    let mut buffer = vec![0; (content.len() + 1).min(64 << 10)];
     let mut offset = 0;
     loop {
         match rustix::io::pread(file, &mut buffer[..], offset as u64) {

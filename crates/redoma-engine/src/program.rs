@@ -74,7 +74,7 @@ fn environment(runtime: &Runtime, language: &Language, limits: &Limits) -> Vec<(
         ("MPLBACKEND", runtime.plot_backend().to_owned()),
         ("MPLCONFIGDIR", "/home/sandbox/.config/matplotlib".to_owned()),
     ];
-    environment.extend(language.environment.iter().map(|(key, value)| (key.as_str(), value.clone())));
+    environment.extend(language.environment.iter().map(|&(key, value)| (key, value.to_owned())));
     let mut environment: Vec<_> =
         environment.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
     if Weakening::from_environment().has("environment") {

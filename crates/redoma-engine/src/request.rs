@@ -65,7 +65,7 @@ pub struct RunRequest<'a> {
 impl RunRequest<'_> {
     /// The script's name in the workspace.
     pub(crate) fn script_name(&self) -> Result<String, RunError> {
-        let name = self.source.name.as_deref().unwrap_or(&self.language.script);
+        let name = self.source.name.as_deref().unwrap_or(self.language.script);
         let is_plain = !name.is_empty() && !name.contains(['/', '\0']) && name != "." && name != "..";
         if is_plain { Ok(name.to_owned()) } else { Err(RunError::ScriptName(name.to_owned())) }
     }

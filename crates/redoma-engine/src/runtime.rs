@@ -236,12 +236,10 @@ impl Runtime {
 
     /// Where inside the sandbox this language's program is.
     pub fn program<'a>(&self, language: &'a Language) -> Result<&'a str, RuntimeError> {
-        language.programs.iter().map(String::as_str).find(|path| self.has(path)).ok_or_else(|| {
-            RuntimeError::NoProgram {
-                language: language.id.clone(),
-                tried: language.programs.join(", "),
-                missing: language.missing.clone(),
-            }
+        language.programs.iter().copied().find(|path| self.has(path)).ok_or_else(|| RuntimeError::NoProgram {
+            language: language.id.to_owned(),
+            tried: language.programs.join(", "),
+            missing: language.missing.to_owned(),
         })
     }
 

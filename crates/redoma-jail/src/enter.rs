@@ -5,10 +5,11 @@
 //! locks, no panics. The order matters:
 //!
 //! 1. Let go of every descriptor that the sandbox must not have, and ask to die with the supervisor.
-//! 2. The host name, loopback.
+//! 2. The host name. A network of its own, which is made while the next steps go on (`errand.rs`).
 //! 3. Open the runtime's folders *as the supervisor's uid*, read-only from the first moment; then wait for the
 //!    supervisor's go (the uid map is written) and become the sandbox's uid. From here on the host's files are out of reach but for those descriptors.
-//! 4. Build the root beside the old one, cover what `/proc` should not tell, then change into it and drop the old.
+//! 4. Build the root beside the old one, change into it, and cover what `/proc` should not tell while the old one is
+//!    taken off. Go into the network.
 //! 5. Enter the cgroup, which the supervisor has made meanwhile, and a namespace that hides where it is. Nothing before
 //!    this uses memory that the code has a say in.
 //! 6. Set the limits, give up all capabilities for good, install the system call filter, then fork. The parent goes on
@@ -23,10 +24,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
+use crate::errand::{Errands, Network};
 use crate::plan::{Plan, Role};
 use crate::spawn::{Report, Stdio};
 use crate::step::Step;
-use crate::sys::{self, Stack, StringPointers};
+use crate::sys::{self, Processors, Stack, StringPointers};
 use crate::{credentials, init, mounts};
 
 /// A failed step: which, why, and which entry of the plan it was about (`u16::MAX` for none).
@@ -65,9 +67,13 @@ pub(crate) struct Prepared<'a> {
     pub(crate) keep: Vec<RawFd>,
     /// For the program's process, until it is the program; none where that is forked.
     pub(crate) stack: Option<Stack>,
+    /// Where somebody waits for the sandbox.
+    pub(crate) errands: Option<Errands>,
+    /// Those that the program may use, if its maker keeps this process from some until the first go.
+    pub(crate) processors: Option<Processors>,
 }
 
-/// The namespaces to clone into. The cgroup namespace comes later, from within the cgroup.
+/// The namespaces to clone into. The network's comes while others are furnished, the cgroup's from within the cgroup.
 pub(crate) fn namespaces(plan: &Plan) -> c_int {
     let mut flags = libc::CLONE_NEWUSER | libc::CLONE_NEWPID | libc::CLONE_NEWNS;
     if !plan.weakening.has("uts_namespace") {
@@ -75,9 +81,6 @@ pub(crate) fn namespaces(plan: &Plan) -> c_int {
     }
     if !plan.weakening.has("ipc_namespace") {
         flags |= libc::CLONE_NEWIPC;
-    }
-    if !plan.weakening.has("net_namespace") {
-        flags |= libc::CLONE_NEWNET;
     }
     if plan.time_namespace {
         flags |= 0x80; // CLONE_NEWTIME; clone3 takes it, clone can't
@@ -125,25 +128,40 @@ pub(crate) fn build(prepared: &Prepared<'_>, maker: Maker) -> Result<Built, Fail
     die_with_supervisor(talk, may_outlive)?;
     // While this process is still its own: later it is not dumpable, and its /proc/self belongs to nobody.
     let oom_score = credentials::open_oom_score().at(Step::OomScore)?;
+    if maker == Maker::Supervisor {
+        // The program is the first to go when memory runs out, so that init outlives it and can tell what happened. It
+        // inherits the score; init takes its own back. Written here, and not when it is forked: once others have shared this
+        // memory, the kernel looks for them among all processes.
+        rustix::io::write(&oom_score, b"1000").at(Step::OomScore)?;
+    }
 
     if !plan.weakening.has("uts_namespace") {
         rustix::system::sethostname(b"redoma").at(Step::Hostname)?;
         rustix::system::setdomainname(b"(none)").at(Step::Hostname)?;
     }
-    if !plan.weakening.has("net_namespace") {
-        sys::loopback_up().at(Step::Loopback)?;
-    }
+    let errands = prepared.errands.as_ref();
+    let network = if plan.weakening.has("net_namespace") {
+        None
+    } else {
+        Some(Network::begin(errands).at(Step::Network)?)
+    };
 
     sys::make_mounts_private().at(Step::DetachMounts)?;
     mounts::open_sources(plan)?;
     // Nothing so far needed the uid map, which the supervisor has written meanwhile.
     Report::wait_for_go(talk, |_| Ok(())).at(Step::WaitForGo)?;
+    if let Some(processors) = prepared.processors {
+        processors.give_to(None);
+    }
     credentials::become_sandbox_user(plan.ids).at(Step::BecomeUser)?;
     // Changing the uid has cleared the wish to die with the supervisor.
     die_with_supervisor(talk, may_outlive)?;
 
     let root = mounts::build_root(plan)?;
-    let root = mounts::change_root(plan, root)?;
+    let root = mounts::change_root(plan, root, errands)?;
+    if let Some(network) = network {
+        network.enter().at(Step::Network)?;
+    }
     let folders = [root.workspace.as_fd(), root.beside.as_fd()];
     Report::Ready.send_with_fds(talk, &folders).at(Step::OpenWorkspace)?;
 
@@ -181,9 +199,6 @@ fn enter(prepared: &Prepared<'_>) -> Result<init::Started, Failure> {
             credentials::keep_capabilities(credentials::for_nursery()).at(Step::Capabilities)?;
         }
     }
-    // The child is the first to go when memory runs out, so that init outlives it and can tell what happened. It
-    // inherits the score; init takes its own back.
-    rustix::io::write(&oom_score, b"1000").at(Step::OomScore)?;
     let mut start = ProgramStart { prepared, failure: None };
     let stack = prepared.stack.as_ref().ok_or(Errno::NOMEM).at(Step::Fork)?;
     let pid = sys::spawn_borrowing(stack, become_program, &mut start).at(Step::Fork)?;

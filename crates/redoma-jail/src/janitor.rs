@@ -6,7 +6,7 @@
 //! run's folder. Should the janitor be killed too, one of the next runs' janitors *sweeps*: it finds what is left by its
 //! name, which tells the process that made it, and removes it.
 
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -69,7 +69,7 @@ impl Default for OwnerTag {
 
 /// When a process started, in clock ticks since boot: with its number, a name that is never given twice.
 fn start_time(pid: u32) -> io::Result<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let stat = read_line(&format!("/proc/{pid}/stat"))?;
     // The command, in parentheses, may hold anything; fields count from behind the last one.
     let fields = stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace());
     let ticks = fields.and_then(|mut fields| fields.nth(19)?.parse().ok());
@@ -88,10 +88,26 @@ fn is_dead(pid: u32, start: u64) -> bool {
 
 /// Which numbers are meant: those of this PID namespace, since this boot of this machine. A data folder may be shared.
 fn pid_namespace() -> u64 {
-    let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino());
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let digits = boot.bytes().filter_map(|byte| char::from(byte).to_digit(16)).take(8);
-    (digits.fold(0u64, |sum, digit| sum << 4 | u64::from(digit)) << 32) ^ namespace
+    static KNOWN: OnceLock<u64> = OnceLock::new();
+    *KNOWN.get_or_init(|| {
+        let boot = read_line("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let digits = boot.bytes().filter_map(|byte| char::from(byte).to_digit(16)).take(8);
+        let namespace = own_pid_namespace().unwrap_or(0);
+        (digits.fold(0u64, |sum, digit| sum << 4 | u64::from(digit)) << 32) ^ namespace
+    })
+}
+
+/// The number of the PID namespace itself.
+fn own_pid_namespace() -> Option<u64> {
+    static KNOWN: OnceLock<Option<u64>> = OnceLock::new();
+    *KNOWN.get_or_init(|| std::fs::metadata("/proc/self/ns/pid").ok().map(|meta| meta.ino()))
+}
+
+/// A short file of the kernel's, at once: the standard library feels its way with many small reads.
+fn read_line(path: &str) -> io::Result<String> {
+    let mut buffer = [0u8; 1024];
+    let length = std::fs::File::open(path)?.read(&mut buffer)?;
+    Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
 }
 
 /// Removes folders of runs by their names.
@@ -151,7 +167,7 @@ impl Janitor {
     pub fn outlives_us() -> bool {
         /// The first PID namespace's, on every Linux.
         const FIRST: u64 = 0xEFFF_FFFC;
-        std::fs::metadata("/proc/self/ns/pid").is_ok_and(|meta| meta.ino() == FIRST)
+        own_pid_namespace() == Some(FIRST)
     }
 
     /// Leaves it to the janitor to remove what was made, while this process goes on with other things or ends. Nobody waits

@@ -10,6 +10,7 @@
 //! | `plan.rs` | what a sandbox looks like, complete before anything is cloned |
 //! | `spawn.rs` | the outside: clone, id maps, cgroup, the talk with the inside |
 //! | `enter.rs` | the inside, first half: from the clone to `execve`, step by step |
+//! | `errand.rs` | what the kernel takes its time for, done beside that |
 //! | `init.rs` | the inside, second half: PID 1 |
 //! | `kernel.rs` | a session's process that goes on, and its copies that wait |
 //! | `warm.rs` | the inside of a sandbox that is made ahead and waits |
@@ -29,6 +30,7 @@
 pub mod cgroup;
 mod credentials;
 mod enter;
+mod errand;
 pub mod host_uid;
 mod init;
 pub mod janitor;
@@ -58,6 +60,13 @@ pub use weakening::Weakening;
 pub const SANDBOX_ID: u32 = 1000;
 /// Where the workspace is inside.
 pub const WORKSPACE: &str = "/mnt/data";
+
+/// Sees to it that this process hears of its children's ends. Whoever started it may have ignored them, which is inherited,
+/// and then nobody can wait for them. To be called when a program starts.
+pub fn hear_of_children() {
+    // Can't fail: the signal exists, and the action is the default one.
+    let _ = sys::reap_children(sys::Reaping::ByWaiting);
+}
 
 /// Ends a copy of this process that panics, at once: it must not clean up what belongs to the original. To be called when a
 /// program starts. What is expected, and seen to by whoever called it, is not reported.

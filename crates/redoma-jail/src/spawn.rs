@@ -17,11 +17,12 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use crate::SANDBOX_ID;
 use crate::cgroup::{Entry, Group};
 use crate::enter::{self, Failure, Prepared};
+use crate::errand::Errands;
 use crate::host_uid;
 use crate::plan::{Ids, Plan, Role};
 use crate::seccomp::Leave;
 use crate::step::{JailError, Step};
-use crate::sys::{self, Cloned, Stack, StringPointers};
+use crate::sys::{self, Cloned, Processors, Stack, StringPointers};
 
 /// The three descriptors that the program gets.
 #[derive(Debug, Clone, Copy)]
@@ -249,6 +250,7 @@ impl<'a> Starting<'a> {
             stdout: stdio.stdout.as_raw_fd(),
             stderr: stdio.stderr.as_raw_fd(),
         };
+        let processors = Processors::of_this_process();
         let prepared = Prepared {
             plan,
             argv: StringPointers::new(plan.program.argv.iter().map(CString::as_c_str)),
@@ -257,6 +259,8 @@ impl<'a> Starting<'a> {
             talk: inner_talk.as_raw_fd(),
             keep: Prepared::keep_list(stdio, &[&inner_talk]),
             stack: Some(Stack::new()),
+            errands: Some(Errands::new(processors)),
+            processors,
         };
         let cloned = sys::clone_into(enter::namespaces(plan), into).map_err(|errno| JailError::Step {
             step: Step::Clone,
@@ -270,6 +274,10 @@ impl<'a> Starting<'a> {
         drop(inner_talk);
         // From here on an early return kills and reaps the child through Drop.
         let starting = Self { plan, pid, pidfd: Some(pidfd), talk };
+        // There is enough to do here meanwhile. It takes the others back when it hears from here.
+        if let Some(processors) = processors {
+            processors.without_this().give_to(Some(pid));
+        }
         write_id_maps(pid, plan.ids, plan.role)?;
         // If it has failed meanwhile, its report says more than the broken pipe.
         let _ = send_go(&starting.talk, &[]);

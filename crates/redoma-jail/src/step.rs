@@ -35,7 +35,7 @@ steps! {
     Clone = "create the sandbox's namespaces": "user namespaces may be switched off or used up (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone); `redoma doctor` tells which",
     MapIds = "map the sandbox's user id": "the kernel refused the uid map; `redoma doctor` tells more",
     Hostname = "set the sandbox's host name": "a security module (AppArmor, SELinux) takes rights away inside user namespaces; see `redoma doctor`",
-    Loopback = "bring up the loopback device": "a security module (AppArmor, SELinux) takes rights away inside user namespaces; see `redoma doctor`",
+    Network = "make the sandbox's network": "network namespaces may be used up (sysctl user.max_net_namespaces), or a security module (AppArmor, SELinux) takes rights away inside user namespaces; see `redoma doctor`",
     DetachMounts = "cut the mount namespace off from the host's": "a security module (AppArmor, SELinux) forbids mounts inside user namespaces; see `redoma doctor`",
     OpenSources = "open a folder of the runtime": "a folder or file of the runtime is missing or not readable for this user; run `redoma setup` again",
     WaitForGo = "hear from the supervisor": "the supervisor ended while the sandbox started; run it again",

@@ -188,6 +188,132 @@ pub(crate) fn borrowed_argument<'a, T>(argument: *mut c_void) -> &'a mut T {
     unsafe { &mut *argument.cast() }
 }
 
+/// A process that runs beside this one, in the same memory and with the same descriptors, until it is waited for.
+#[derive(Debug)]
+pub(crate) struct Beside<'a> {
+    pid: c_int,
+    /// Its stack and its argument.
+    _lent: std::marker::PhantomData<&'a Stack>,
+}
+
+/// Starts one: on another of these processors than this one's, or, without any, here and now, until it has to wait. It has its own
+/// working folder and root, namespaces and rights; `run` gives its exit code. What `run` does
+/// may change errno under this process's hands, so both keep to calls that succeed or end everything.
+pub(crate) fn spawn_beside<'a, T: Sync>(
+    stack: &'a Stack,
+    run: extern "C" fn(*mut c_void) -> c_int,
+    argument: &'a T,
+    processors: Option<Processors>,
+) -> Result<Beside<'a>, Errno> {
+    // No signal at its end, which somebody who ignores SIGCHLD would never hear of.
+    let flags = libc::CLONE_VM | libc::CLONE_FILES;
+    // SAFETY: the stack is used by the child alone and large enough for it; both borrows last until it is waited for, which
+    // dropping does; `argument` is only read, by `shared_argument`, and may be from several threads.
+    let pid = unsafe { libc::clone(run, stack.top(), flags, ptr::from_ref(argument).cast_mut().cast()) };
+    let pid = checked(c_long::from(pid))? as c_int;
+    match (processors, Pid::from_raw(pid)) {
+        (Some(processors), Some(pid)) => processors.without_this().give_to(Some(pid)),
+        // SAFETY: gives up the processor for a moment.
+        _ => _ = unsafe { libc::sched_yield() },
+    }
+    Ok(Beside { pid, _lent: std::marker::PhantomData })
+}
+
+/// Processors that a process may run on.
+#[derive(Clone, Copy)]
+pub(crate) struct Processors(libc::cpu_set_t);
+
+impl Processors {
+    const SIZE: usize = size_of::<libc::cpu_set_t>();
+
+    pub(crate) fn of_this_process() -> Option<Self> {
+        // SAFETY: the set is plain bits, for which all zeroes is valid, and outlives the call, its size passed along.
+        unsafe {
+            let mut set: libc::cpu_set_t = zeroed();
+            (libc::sched_getaffinity(0, Self::SIZE, &raw mut set) == 0).then_some(Self(set))
+        }
+    }
+
+    /// Without the one that this process runs on, for a process that it has made: that often waits behind it, also when
+    /// another processor is idle a moment later. All, if there is no other.
+    pub(crate) fn without_this(mut self) -> Self {
+        let all = self;
+        // SAFETY: the number is checked against the set's size.
+        unsafe {
+            let here = usize::try_from(libc::sched_getcpu()).unwrap_or(usize::MAX);
+            if here < Self::SIZE * 8 {
+                libc::CPU_CLR(here, &mut self.0);
+            }
+            if libc::CPU_COUNT(&self.0) > 0 { self } else { all }
+        }
+    }
+
+    /// Lets a process, or this one, run on these only. If that can't be, it runs where it may.
+    pub(crate) fn give_to(&self, pid: Option<Pid>) {
+        let pid = pid.map_or(0, |pid| pid.as_raw_nonzero().get());
+        // SAFETY: the set outlives the call, its size passed along.
+        unsafe { libc::sched_setaffinity(pid, Self::SIZE, &raw const self.0) };
+    }
+}
+
+impl std::fmt::Debug for Processors {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // SAFETY: counts the bits of a set.
+        write!(f, "{} processors", unsafe { libc::CPU_COUNT(&self.0) })
+    }
+}
+
+/// The argument of a function started by [`spawn_beside`], by the type that it was given with.
+pub(crate) fn shared_argument<'a, T: Sync>(argument: *mut c_void) -> &'a T {
+    // SAFETY: only called in such a function, on the pointer that it got, with the type that its starter used.
+    unsafe { &*argument.cast_const().cast() }
+}
+
+impl Beside<'_> {
+    /// Waits for its end. Its exit code, if it had one.
+    pub(crate) fn join(mut self) -> Option<i32> {
+        self.wait()
+    }
+
+    fn wait(&mut self) -> Option<i32> {
+        let pid = std::mem::take(&mut self.pid);
+        if pid == 0 {
+            return None;
+        }
+        let mut status = 0;
+        loop {
+            // SAFETY: the status outlives the call.
+            match checked(c_long::from(unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) })) {
+                Err(Errno::INTR) => {}
+                Ok(_) if libc::WIFEXITED(status) => return Some(libc::WEXITSTATUS(status)),
+                Ok(_) | Err(_) => return None,
+            }
+        }
+    }
+}
+
+impl Drop for Beside<'_> {
+    fn drop(&mut self) {
+        self.wait();
+    }
+}
+
+/// The network namespace that a socket is in.
+pub(crate) fn network_of(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    const SIOCGSKNS: c_long = 0x894c;
+    // SAFETY: takes no argument, and gives a new descriptor.
+    let fd = checked(c_long::from(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGSKNS as _) }))?;
+    // SAFETY: it is owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+/// Moves this process into the namespace that a descriptor stands for, which must be of this kind.
+pub(crate) fn enter_namespace(namespace: BorrowedFd<'_>, kind: c_int) -> Result<(), Errno> {
+    // SAFETY: the callers have one thread.
+    checked(c_long::from(unsafe { libc::setns(namespace.as_raw_fd(), kind) }))?;
+    Ok(())
+}
+
 /// Moves this process into new namespaces.
 pub(crate) fn unshare(namespaces: c_int) -> Result<(), Errno> {
     // SAFETY: the callers have one thread and pass namespace flags only, which share no memory or descriptors away.
@@ -296,6 +422,12 @@ pub(crate) fn borrow(fd: &RawFd) -> BorrowedFd<'_> {
     unsafe { BorrowedFd::borrow_raw(*fd) }
 }
 
+/// A descriptor known by its number that somebody has left to whoever asks. Nobody else may.
+pub(crate) fn own(fd: RawFd) -> OwnedFd {
+    // SAFETY: only called once for a number, which was let go of for this.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
 /// Every signal back to its default action and none blocked: a program must not inherit our ignored SIGPIPE.
 pub(crate) fn reset_signals() -> Result<(), Errno> {
     for signal in 1..=64 {
@@ -369,8 +501,8 @@ impl AsFd for SignalPipe {
     }
 }
 
-/// Marks the loopback device of this network namespace as up.
-pub(crate) fn loopback_up() -> Result<(), Errno> {
+/// Marks the loopback device of this network namespace as up. Gives the socket that was needed for it.
+pub(crate) fn loopback_up() -> Result<OwnedFd, Errno> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     // SAFETY: ifreq is integers and byte arrays, for which all zeroes is valid; "lo" fits its name.
@@ -382,7 +514,7 @@ pub(crate) fn loopback_up() -> Result<(), Errno> {
     checked(c_long::from(unsafe {
         libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw mut request)
     }))?;
-    Ok(())
+    Ok(socket)
 }
 
 /// Installs a seccomp filter for this thread and what it will start.

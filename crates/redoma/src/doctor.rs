@@ -244,7 +244,7 @@ fn runtime(config: &Config, data_dir: &Path) -> Vec<Check> {
         let name = format!("language {}", language.id);
         checks.push(match (runtime.program(language), runtime.manifest()) {
             (Ok(program), Some(manifest)) => {
-                let version = match language.id.as_str() {
+                let version = match language.id {
                     "py" => Some(manifest.python_version.as_str()),
                     "js" | "ts" => manifest.node_version.as_deref(),
                     _ => None,

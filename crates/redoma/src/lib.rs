@@ -48,6 +48,7 @@ const OWN_FAILURE: u8 = 125;
 pub fn main() -> ExitCode {
     // What is made for sandboxes must be readable for their uid, and writable for nobody else, whatever the caller's.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    redoma_jail::hear_of_children();
     redoma_jail::end_copies_that_panic(redoma_policy::nested::is_reading);
     if let Some(code) = reader::if_reader() {
         return code;

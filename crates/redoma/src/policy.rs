@@ -46,7 +46,7 @@ fn program(file: &Path, lang: Option<&str>) -> anyhow::Result<(Language, String)
         None if is_stdin => bail!("say in which language the program is: --lang py, js, ts or bash"),
         None => languages.by_file(file)?,
     };
-    let Some(language) = language_named(&language.id) else {
+    let Some(language) = language_named(language.id) else {
         bail!("programs in {} can't be read", language.id);
     };
     let mut bytes = Vec::new();

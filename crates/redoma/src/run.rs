@@ -107,11 +107,11 @@ fn denied(
     source: &Source,
     arguments: &RunArguments,
 ) -> anyhow::Result<Option<String>> {
-    if !profile.languages.contains(&language.id) {
+    if !profile.languages.iter().any(|id| id == language.id) {
         let languages = profile.languages.join(", ");
         return Ok(Some(format!("the profile `{}` runs {languages} only", profile.name)));
     }
-    let Some(known) = redoma_policy::language_named(&language.id) else { return Ok(None) };
+    let Some(known) = redoma_policy::language_named(language.id) else { return Ok(None) };
     let policy = Policy::compile(&profile.policy, profile.libraries.listed())?;
     let is_own = |module: &str| {
         arguments.inputs.iter().any(|path| path.file_stem().is_some_and(|stem| stem == module))
@@ -132,7 +132,7 @@ fn warm(
     let supply = Supply { floor: 1, ceiling: 1, ..Supply::default() };
     let profile = Profile { preload: Vec::new(), ..profile.clone() };
     let signals = SignalPipe::block().context("signals")?;
-    let native = engine::native(config, data_dir, &profile, supply, &[request.language.id.as_str()])?;
+    let native = engine::native(config, data_dir, &profile, supply, &[request.language.id])?;
     let engine = Engine::new(Box::new(native), Concurrency::default());
     engine.prepare()?;
     let cancel = Cancel::new()?;

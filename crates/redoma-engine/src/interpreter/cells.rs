@@ -46,8 +46,7 @@ impl Interpreter {
         let workspace = Workspace::gather(self, principal, shown.as_ref(), &request.files)?;
         let started_at = self.store.now();
         let compiled = self.compile(language, &request.code, &terms, cancel)?;
-        let (spoken, code) =
-            compiled.as_deref().map_or((language.id.as_str(), &*request.code), |js| ("js", js));
+        let (spoken, code) = compiled.as_deref().map_or((language.id, &*request.code), |js| ("js", js));
         let mut slot_live = slot.live();
         let wanted = KernelRequest {
             terms: &terms,
@@ -74,7 +73,7 @@ impl Interpreter {
             self.make_sure_of_kernel(&slot, &mut slot_live, &session, &wanted, observer)?;
             restarted = true;
         };
-        let ran = self.engine.meter().cell(&language.id, ran);
+        let ran = self.engine.meter().cell(language.id, ran);
         let CellEnd { mut report, cell: mut done, not_kept, .. } = match ran {
             Ok(end) => end,
             // It had not begun.
@@ -91,7 +90,7 @@ impl Interpreter {
             if request.pictures { self.keep_pictures(&mut artifacts, &done, &stored) } else { Vec::new() };
         let Artifacts { files, refused: no_room, .. } = artifacts;
         refused.extend(no_room.into_iter().map(|(name, reason)| Refusal { name, reason }));
-        report.language.clone_from(&language.id);
+        language.id.clone_into(&mut report.language);
         report.verdict = verdict;
         let by_name: HashMap<_, _> = stored.iter().map(|file| (file.name.as_str(), file)).collect();
         report.deleted_files.retain(|name| by_name.get(name.as_str()).is_none_or(|file| !file.read_only));
@@ -115,7 +114,7 @@ impl Interpreter {
             execution: Some(NewExecution {
                 id: request.id,
                 started_at,
-                language: language.id.clone(),
+                language: language.id.to_owned(),
                 result: to_keep(without_pictures(&mut execution)),
             }),
         };

@@ -253,7 +253,7 @@ impl Interpreter {
             execution: Some(NewExecution {
                 id: request.id,
                 started_at,
-                language: language.id.clone(),
+                language: language.id.to_owned(),
                 result: to_keep(execution.clone()),
             }),
         };
@@ -379,8 +379,8 @@ fn script_name(language: &Language, files: &[StoredFile]) -> String {
     let is_taken = |name: &str| {
         files.iter().any(|file| file.name.as_str().split('/').next().is_some_and(|first| first == name))
     };
-    let (stem, extension) = language.script.rsplit_once('.').unwrap_or((&language.script, ""));
-    let mut name = language.script.clone();
+    let (stem, extension) = language.script.rsplit_once('.').unwrap_or((language.script, ""));
+    let mut name = language.script.to_owned();
     let mut number = 1;
     while is_taken(&name) {
         number += 1;

@@ -58,7 +58,7 @@ impl Interpreter {
         if let Some(verdict) = governed.judge_language(language) {
             return Ok(Some(verdict));
         }
-        let known = redoma_policy::language_named(&language.id).filter(|_| !governed.policy.is_off());
+        let known = redoma_policy::language_named(language.id).filter(|_| !governed.policy.is_off());
         let Some(known) = known else { return Ok(None) };
         if code.len() > LONGEST {
             return Ok(Some(too_long(code.len())));
@@ -77,13 +77,13 @@ impl Interpreter {
 
 impl GovernedProfile {
     fn judge_language(&self, language: &Language) -> Option<Verdict> {
-        if self.profile.languages.contains(&language.id) {
+        if self.profile.languages.iter().any(|id| id == language.id) {
             return None;
         }
         let Profile { name, languages, .. } = &self.profile;
         let reason = format!("the profile `{name}` runs {} only", languages.join(", "));
         let hint = format!("write it in {}", languages.join(" or "));
-        Some(denial("language", "language", language.id.clone(), reason, hint))
+        Some(denial("language", "language", language.id.to_owned(), reason, hint))
     }
 }
 
@@ -180,7 +180,7 @@ impl Interpreter {
             id: request.id.clone(),
             session: session.id.clone(),
             started_at,
-            report: denied(&language.id, &terms, verdict, text),
+            report: denied(language.id, &terms, verdict, text),
             cell,
             files: Vec::new(),
             refused: Vec::new(),
@@ -194,12 +194,12 @@ impl Interpreter {
             execution: Some(NewExecution {
                 id: request.id,
                 started_at,
-                language: language.id.clone(),
+                language: language.id.to_owned(),
                 result: to_keep(execution.clone()),
             }),
         };
         self.store.commit(&session, outcome)?;
-        self.engine.meter().run(&language.id, &execution.report, Took::default());
+        self.engine.meter().run(language.id, &execution.report, Took::default());
         Ok(execution)
     }
 }

@@ -67,7 +67,7 @@ impl Interpreter {
                 execution: execution.clone(),
                 session: Some(session.clone()),
                 profile: place.terms.profile.clone(),
-                language: language.id.clone(),
+                language: language.id.to_owned(),
                 code: audit.code(&String::from_utf8_lossy(&request.code)),
                 verdict: place.verdict.as_ref().map(audited),
                 note: None,

@@ -166,14 +166,14 @@ impl Native {
         let zygotes = Zygotes::new(&config.profile.preload);
         let wants = |id: &str| config.languages.is_empty() || config.languages.iter().any(|name| name == id);
         let mut kinds = vec![Kind::Exec];
-        for language in languages.all().iter().filter(|language| wants(&language.id)) {
+        for language in languages.all().iter().filter(|language| wants(language.id)) {
             match (language.warm, language.stage) {
                 (Some(Warm::Zygote), _) => {
                     kinds.extend(
                         (0..zygotes.count()).map(|set| Kind::Zygote { set, name: zygotes.name(set) }),
                     );
                 }
-                (Some(Warm::Ahead), _) => kinds.push(Kind::Ahead(language.id.clone())),
+                (Some(Warm::Ahead), _) => kinds.push(Kind::Ahead(language.id.to_owned())),
                 (None, Some(_)) => kinds.push(Kind::Staged),
                 (None, None) => {}
             }
@@ -535,7 +535,7 @@ impl Shared {
             }
             // It was started for the script of this name.
             Some(Warm::Ahead) if script == request.language.script => {
-                kinds.push(Kind::Ahead(request.language.id.clone()));
+                kinds.push(Kind::Ahead(request.language.id.to_owned()));
             }
             _ => {}
         }

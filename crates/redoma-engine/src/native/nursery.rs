@@ -85,12 +85,12 @@ impl Nursery {
         }
         for language in shared.languages.all() {
             let program =
-                Invocation::new(&runtime, language, &language.script, &[], &config.profile.limits).ok();
+                Invocation::new(&runtime, language, language.script, &[], &config.profile.limits).ok();
             match (language.warm, program) {
                 (Some(Warm::Zygote), Some(program)) => blueprint.set_zygote(as_zygote(program)),
                 (Some(Warm::Ahead), Some(program)) => {
                     let prewarm = [TreeEntry::file(PREWARM, config.inside.prewarm)?];
-                    blueprint.add_variant(&language.id, &[], &prewarm, Some(ahead(program)));
+                    blueprint.add_variant(language.id, &[], &prewarm, Some(ahead(program)));
                 }
                 _ => {}
             }

@@ -94,8 +94,8 @@ impl<'a, 'r> WarmRun<'a, 'r> {
         undertaker: SyncSender<Remains>,
     ) -> Result<Self, RunError> {
         let script = request.script_name()?;
-        if request.tools.is_some() && !["py", "bash"].contains(&request.language.id.as_str()) {
-            return Err(RunError::ToolsInLanguage(request.language.id.clone()));
+        if request.tools.is_some() && !["py", "bash"].contains(&request.language.id) {
+            return Err(RunError::ToolsInLanguage(request.language.id.to_owned()));
         }
         check_names(&request.inputs, &script)?;
         let turn = Running::begin(shared);
@@ -260,7 +260,7 @@ impl Assigned for WarmRun<'_, '_> {
             landlock_abi: self.shared.host.landlock_abi,
             host_uid: remains.identity.ids.host_uid,
         };
-        let report = report(&self.request.language.id, &self.request.terms, watched, isolation, observer);
+        let report = report(self.request.language.id, &self.request.terms, watched, isolation, observer);
         let code = std::mem::take(&mut self.request.source.code);
         let harvesting = Instant::now();
         let report =

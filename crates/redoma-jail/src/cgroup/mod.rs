@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use redoma_model::{Layer, Limits};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 /// A control file that could not be read or written.
@@ -316,27 +317,10 @@ pub fn remove_folder(folder: &Path, patience: Duration) -> bool {
         if start.elapsed() > patience {
             return false;
         }
-        kill_members(folder);
+        Folder::new(folder.to_owned()).kill_members();
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(20));
     }
-}
-
-/// Kills the processes in a sandbox's own group, as they are at this moment. Only ever called on folders that this program named and made.
-fn kill_members(folder: &Path) {
-    let held =
-        |pid| Some((pid, rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()?));
-    let held: Vec<_> = members(folder).into_iter().filter_map(held).collect();
-    // Who is still there now is who is held: a number can't have gone to somebody else.
-    let still = if held.is_empty() { Vec::new() } else { members(folder) };
-    for (_, process) in held.iter().filter(|(pid, _)| still.contains(pid)) {
-        let _ = rustix::process::pidfd_send_signal(process, rustix::process::Signal::KILL);
-    }
-}
-
-fn members(folder: &Path) -> Vec<rustix::process::Pid> {
-    let text = read_file(&folder.join("cgroup.procs")).unwrap_or_default();
-    text.lines().filter_map(|line| line.parse().ok()).filter_map(rustix::process::Pid::from_raw).collect()
 }
 
 /// One mounted cgroup hierarchy and this process's place in it.
@@ -417,18 +401,104 @@ fn write(path: &Path, content: &str) -> Result<(), CgroupError> {
         .map_err(|error| CgroupError::new(path, &error))
 }
 
-fn read_number(path: &Path) -> Option<u64> {
-    read_file(path)?.trim().parse().ok()
+/// A group's folder. Held, its files are one step away, and not as many as its path has parts.
+#[derive(Debug)]
+struct Folder {
+    path: PathBuf,
+    held: Option<OwnedFd>,
+}
+
+impl Folder {
+    fn new(path: PathBuf) -> Self {
+        Self { path, held: None }
+    }
+
+    /// Takes hold of it, once it is there.
+    fn hold(&mut self) -> Result<(), CgroupError> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let held = rustix::fs::open(&self.path, flags, Mode::empty());
+        self.held = Some(held.map_err(|errno| CgroupError::new(&self.path, &errno.into()))?);
+        Ok(())
+    }
+
+    fn open(&self, file: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+        match &self.held {
+            Some(held) => rustix::fs::openat(held, file, flags | OFlags::CLOEXEC, Mode::empty()),
+            None => rustix::fs::open(self.path.join(file), flags | OFlags::CLOEXEC, Mode::empty()),
+        }
+    }
+
+    /// For writing.
+    fn open_control(&self, file: &str) -> Result<OwnedFd, CgroupError> {
+        self.open(file, OFlags::WRONLY).map_err(|errno| self.error(file, errno))
+    }
+
+    fn write(&self, file: &str, content: &str) -> Result<(), CgroupError> {
+        let control = self.open_control(file)?;
+        let written = rustix::io::write(&control, content.as_bytes());
+        written.map(drop).map_err(|errno| self.error(file, errno))
+    }
+
+    /// The same, if this kernel has such a file. Whether it has.
+    fn write_if_there(&self, file: &str, content: &str) -> Result<bool, CgroupError> {
+        match self.open(file, OFlags::WRONLY) {
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(self.error(file, errno)),
+            Ok(control) => match rustix::io::write(&control, content.as_bytes()) {
+                Ok(_) => Ok(true),
+                Err(errno) => Err(self.error(file, errno)),
+            },
+        }
+    }
+
+    fn error(&self, file: &str, errno: Errno) -> CgroupError {
+        CgroupError::new(&self.path.join(file), &errno.into())
+    }
+
+    fn text(&self, file: &str) -> Option<String> {
+        read_whole(&self.open(file, OFlags::RDONLY).ok()?)
+    }
+
+    fn number(&self, file: &str) -> Option<u64> {
+        self.text(file)?.trim().parse().ok()
+    }
+
+    /// The value behind `key` in a file of `key value` lines.
+    fn keyed(&self, file: &str, key: &str) -> Option<u64> {
+        self.text(file)?.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok())
+    }
+
+    fn members(&self) -> Vec<rustix::process::Pid> {
+        let text = self.text("cgroup.procs").unwrap_or_default();
+        let numbers = text.lines().filter_map(|line| line.parse().ok());
+        numbers.filter_map(rustix::process::Pid::from_raw).collect()
+    }
+
+    /// Kills the processes in a sandbox's own group, as they are at this moment. Only ever called on folders that this program
+    /// named and made.
+    fn kill_members(&self) {
+        let held =
+            |pid| Some((pid, rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()?));
+        let held: Vec<_> = self.members().into_iter().filter_map(held).collect();
+        // Who is still there now is who is held: a number can't have gone to somebody else.
+        let still = if held.is_empty() { Vec::new() } else { self.members() };
+        for (_, process) in held.iter().filter(|(pid, _)| still.contains(pid)) {
+            let _ = rustix::process::pidfd_send_signal(process, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+fn read_file(path: &Path) -> Option<String> {
+    read_whole(&rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?)
 }
 
 /// A small file of the kernel's in one piece. These have no size of their own, so that the standard library feels its way
 /// with many small reads.
-fn read_file(path: &Path) -> Option<String> {
-    let file = fs::File::open(path).ok()?;
-    let mut buffer = vec![0u8; 16 << 10];
+fn read_whole(file: &OwnedFd) -> Option<String> {
+    let mut buffer = vec![0u8; 2 << 10];
     let mut length = 0;
     loop {
-        match rustix::io::read(&file, &mut buffer[length..]) {
+        match rustix::io::read(file, &mut buffer[length..]) {
             Ok(0) => break,
             Ok(count) => length += count,
             Err(Errno::INTR) => continue,
@@ -442,12 +512,6 @@ fn read_file(path: &Path) -> Option<String> {
     }
     buffer.truncate(length);
     String::from_utf8(buffer).ok()
-}
-
-/// The value behind `key` in a file of `key value` lines.
-fn read_keyed(path: &Path, key: &str) -> Option<u64> {
-    let text = read_file(path)?;
-    text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok())
 }
 
 /// As root: makes a group for a user on every version 1 hierarchy that sandboxes need, and gives it to them. The folders;

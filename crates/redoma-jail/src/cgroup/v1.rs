@@ -1,6 +1,6 @@
 //! Version 1: a hierarchy per controller, so a group is a folder in each of them.
 
-use std::fs::{self, File};
+use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,8 +9,8 @@ use redoma_model::Layer;
 use rustix::process::Pid;
 
 use super::{
-    CgroupError, Entry, Group, GroupLimits, GroupUsage, Mounts, NoCgroup, Weight, kill_members, may_write,
-    members, read_keyed, read_number, remove_folder, write,
+    CgroupError, Entry, Folder, Group, GroupLimits, GroupUsage, Mounts, NoCgroup, Weight, may_write,
+    remove_folder,
 };
 
 /// The folders in which groups are made, one per controller (co-mounted ones are the same folder).
@@ -58,28 +58,26 @@ impl Hierarchy {
 
     pub(super) fn create(&self, name: &str, limits: &GroupLimits) -> Result<V1Group, CgroupError> {
         let mut group = V1Group {
-            memory: self.memory.join(name),
-            pids: self.pids.join(name),
-            cpu: self.cpu.join(name),
-            cpuacct: self.cpuacct.join(name),
+            memory: Folder::new(self.memory.join(name)),
+            pids: Folder::new(self.pids.join(name)),
+            cpu: Folder::new(self.cpu.join(name)),
+            cpuacct: Folder::new(self.cpuacct.join(name)),
             blkio: None,
             tasks: Vec::with_capacity(5),
             swap_is_limited: false,
         };
         for folder in group.folders() {
-            make(&folder)?;
+            make(&folder.path)?;
         }
         // From here on an early return removes the folders through Drop.
+        for folder in [&mut group.memory, &mut group.pids, &mut group.cpu, &mut group.cpuacct] {
+            folder.hold()?;
+        }
         group.set_limits(limits)?;
         if let (Some(blkio), Some((device, bytes))) = (&self.blkio, &limits.read) {
             group.limit_reads(blkio.join(name), device, *bytes);
         }
-        for folder in group.folders() {
-            let path = folder.join("tasks");
-            let file =
-                File::options().write(true).open(&path).map_err(|error| CgroupError::new(&path, &error))?;
-            group.tasks.push(file.into());
-        }
+        group.tasks = group.open_tasks()?;
         Ok(group)
     }
 }
@@ -141,23 +139,28 @@ pub(super) fn delegate(mounts: &Mounts, uid: u32) -> Result<Vec<PathBuf>, Cgroup
 
 #[derive(Debug)]
 pub(super) struct V1Group {
-    memory: PathBuf,
-    pids: PathBuf,
-    cpu: PathBuf,
-    cpuacct: PathBuf,
-    blkio: Option<PathBuf>,
+    memory: Folder,
+    pids: Folder,
+    cpu: Folder,
+    cpuacct: Folder,
+    blkio: Option<Folder>,
     tasks: Vec<OwnedFd>,
     swap_is_limited: bool,
 }
 
 impl V1Group {
-    fn folders(&self) -> Vec<PathBuf> {
-        let mut folders =
-            vec![self.memory.clone(), self.pids.clone(), self.cpu.clone(), self.cpuacct.clone()];
-        folders.extend(self.blkio.clone());
-        folders.sort();
-        folders.dedup();
+    /// Each once: controllers may be mounted together.
+    fn folders(&self) -> Vec<&Folder> {
+        let mut folders = vec![&self.memory, &self.pids, &self.cpu, &self.cpuacct];
+        folders.extend(&self.blkio);
+        folders.sort_by(|one, other| one.path.cmp(&other.path));
+        folders.dedup_by(|one, other| one.path == other.path);
         folders
+    }
+
+    /// What a process writes itself into to enter.
+    fn open_tasks(&self) -> Result<Vec<OwnedFd>, CgroupError> {
+        self.folders().into_iter().map(|folder| folder.open_control("tasks")).collect()
     }
 
     /// Throttles reads where the device can be: not every block device takes it, and then the layer is reported missing.
@@ -165,10 +168,11 @@ impl V1Group {
         if make(&folder).is_err() {
             return;
         }
-        if write(&folder.join("blkio.throttle.read_bps_device"), &format!("{device} {bytes}")).is_ok() {
+        let folder = Folder::new(folder);
+        if folder.write("blkio.throttle.read_bps_device", &format!("{device} {bytes}")).is_ok() {
             self.blkio = Some(folder);
         } else {
-            remove_folder(&folder, Duration::ZERO);
+            remove_folder(&folder.path, Duration::ZERO);
         }
     }
 }
@@ -176,17 +180,15 @@ impl V1Group {
 impl V1Group {
     /// Memory, and memory with swap, of which the first may at no moment be the larger.
     fn set_memory(&mut self, limits: &GroupLimits) -> Result<(), CgroupError> {
-        let alone = self.memory.join("memory.limit_in_bytes");
-        let both = self.memory.join("memory.memsw.limit_in_bytes");
+        let (alone, both) = ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes");
         let (memory, all) =
             (limits.memory.to_string(), limits.memory.saturating_add(limits.swap).to_string());
-        self.swap_is_limited = both.exists();
-        if !self.swap_is_limited {
-            return write(&alone, &memory);
-        }
-        match write(&alone, &memory) {
-            Ok(()) => write(&both, &all),
-            Err(_) => write(&both, &all).and_then(|()| write(&alone, &memory)),
+        let first = self.memory.write(alone, &memory);
+        self.swap_is_limited = self.memory.write_if_there(both, &all)?;
+        match first {
+            // Above what both had until now.
+            Err(_) if self.swap_is_limited => self.memory.write(alone, &memory),
+            other => other,
         }
     }
 }
@@ -195,14 +197,12 @@ impl Group for V1Group {
     fn set_limits(&mut self, limits: &GroupLimits) -> Result<(), CgroupError> {
         self.set_memory(limits)?;
         // Version 1 counts buffers of TCP and UDP sockets apart, and only if they have a limit.
-        let sockets = self.memory.join("memory.kmem.tcp.limit_in_bytes");
-        if sockets.exists() {
-            write(&sockets, &(limits.memory / 8).max(1 << 20).to_string())?;
-        }
-        write(&self.pids.join("pids.max"), &limits.pids.to_string())?;
-        write(&self.cpu.join("cpu.cfs_period_us"), "100000")?;
+        let sockets = (limits.memory / 8).max(1 << 20).to_string();
+        self.memory.write_if_there("memory.kmem.tcp.limit_in_bytes", &sockets)?;
+        self.set_pids(limits.pids)?;
+        self.cpu.write("cpu.cfs_period_us", "100000")?;
         // A tenth of a second times thousandths of a core, at least what the kernel takes.
-        write(&self.cpu.join("cpu.cfs_quota_us"), &(limits.cpu_thousandths * 100).max(1000).to_string())
+        self.cpu.write("cpu.cfs_quota_us", &(limits.cpu_thousandths * 100).max(1000).to_string())
     }
 
     fn entry(&self) -> Entry<'_> {
@@ -210,7 +210,7 @@ impl Group for V1Group {
     }
 
     fn cpu_time(&self) -> Option<Duration> {
-        read_number(&self.cpuacct.join("cpuacct.usage")).map(Duration::from_nanos)
+        self.cpuacct.number("cpuacct.usage").map(Duration::from_nanos)
     }
 
     fn kill_all(&self) {
@@ -219,45 +219,45 @@ impl Group for V1Group {
             if self.pids_current() == Some(0) {
                 break;
             }
-            kill_members(&self.pids);
+            self.pids.kill_members();
         }
     }
 
     fn pids_current(&self) -> Option<u64> {
-        read_number(&self.pids.join("pids.current"))
+        self.pids.number("pids.current")
     }
 
     fn members(&self) -> Vec<Pid> {
-        members(&self.pids)
+        self.pids.members()
     }
 
     fn set_pids(&self, most: u64) -> Result<(), CgroupError> {
-        write(&self.pids.join("pids.max"), &most.to_string())
+        self.pids.write("pids.max", &most.to_string())
     }
 
     fn memory_current(&self) -> Option<u64> {
-        read_number(&self.memory.join("memory.usage_in_bytes"))
+        self.memory.number("memory.usage_in_bytes")
     }
 
     fn reclaim(&self) {
-        let _ = write(&self.memory.join("memory.force_empty"), "0");
+        let _ = self.memory.write("memory.force_empty", "0");
     }
 
     fn reset_peak(&self) {
-        let _ = write(&self.memory.join("memory.max_usage_in_bytes"), "0");
+        let _ = self.memory.write("memory.max_usage_in_bytes", "0");
     }
 
     fn usage(&self) -> GroupUsage {
-        let nanos = |file: &str| read_number(&self.cpuacct.join(file)).map(Duration::from_nanos);
+        let nanos = |file: &str| self.cpuacct.number(file).map(Duration::from_nanos);
         GroupUsage {
             cpu: self.cpu_time(),
             cpu_user: nanos("cpuacct.usage_user"),
             cpu_system: nanos("cpuacct.usage_sys"),
-            memory_peak: read_number(&self.memory.join("memory.max_usage_in_bytes")),
-            oom_kills: read_keyed(&self.memory.join("memory.oom_control"), "oom_kill ").unwrap_or(0),
+            memory_peak: self.memory.number("memory.max_usage_in_bytes"),
+            oom_kills: self.memory.keyed("memory.oom_control", "oom_kill ").unwrap_or(0),
             pids_current: self.pids_current(),
-            pids_peak: read_number(&self.pids.join("pids.peak")),
-            forks_refused: read_keyed(&self.pids.join("pids.events"), "max ").unwrap_or(0),
+            pids_peak: self.pids.number("pids.peak"),
+            forks_refused: self.pids.keyed("pids.events", "max ").unwrap_or(0),
         }
     }
 
@@ -266,7 +266,7 @@ impl Group for V1Group {
     }
 
     fn weight(&self) -> Weight {
-        Weight::new(self.cpu.join("cpu.shares"), 1024)
+        Weight::new(self.cpu.path.join("cpu.shares"), 1024)
     }
 
     fn layers(&self) -> Vec<Layer> {
@@ -280,7 +280,7 @@ impl Group for V1Group {
 impl Drop for V1Group {
     fn drop(&mut self) {
         for folder in self.folders() {
-            remove_folder(&folder, super::REMOVAL_PATIENCE);
+            remove_folder(&folder.path, super::REMOVAL_PATIENCE);
         }
     }
 }

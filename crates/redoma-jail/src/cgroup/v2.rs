@@ -14,8 +14,8 @@ use redoma_model::Layer;
 use rustix::process::Pid;
 
 use super::{
-    CgroupError, Entry, Group, GroupLimits, GroupUsage, Mounts, NoCgroup, Weight, kill_members, may_write,
-    members, read_keyed, read_number, remove_folder, write,
+    CgroupError, Entry, Folder, Group, GroupLimits, GroupUsage, Mounts, NoCgroup, Weight, may_write,
+    remove_folder, write,
 };
 
 const REQUIRED: [&str; 3] = ["memory", "pids", "cpu"];
@@ -70,9 +70,14 @@ impl Hierarchy {
             remove_folder(&folder, Duration::ZERO);
             CgroupError::new(&folder, &error)
         })?;
-        let mut group =
-            V2Group { folder, handle: open.into(), swap_is_limited: false, reads_are_limited: false };
+        let mut group = V2Group {
+            folder: Folder::new(folder),
+            handle: open.into(),
+            swap_is_limited: false,
+            reads_are_limited: false,
+        };
         // From here on an early return removes the folder through Drop.
+        group.folder.hold()?;
         group.set_limits(limits)?;
         Ok(group)
     }
@@ -139,7 +144,7 @@ fn hand_down(folder: &Path) -> bool {
 
 #[derive(Debug)]
 pub(super) struct V2Group {
-    folder: PathBuf,
+    folder: Folder,
     handle: OwnedFd,
     swap_is_limited: bool,
     reads_are_limited: bool,
@@ -147,17 +152,14 @@ pub(super) struct V2Group {
 
 impl V2Group {
     fn set(&self, file: &str, value: &str) -> Result<(), CgroupError> {
-        write(&self.folder.join(file), value)
+        self.folder.write(file, value)
     }
 }
 
 impl Group for V2Group {
     fn set_limits(&mut self, limits: &GroupLimits) -> Result<(), CgroupError> {
         self.set("memory.max", &limits.memory.to_string())?;
-        if self.folder.join("memory.swap.max").exists() {
-            self.set("memory.swap.max", &limits.swap.to_string())?;
-            self.swap_is_limited = true;
-        }
+        self.swap_is_limited = self.folder.write_if_there("memory.swap.max", &limits.swap.to_string())?;
         self.set("pids.max", &limits.pids.to_string())?;
         // A tenth of a second times thousandths of a core, at least what the kernel takes.
         self.set("cpu.max", &format!("{} 100000", (limits.cpu_thousandths * 100).max(1000)))?;
@@ -173,21 +175,21 @@ impl Group for V2Group {
     }
 
     fn cpu_time(&self) -> Option<Duration> {
-        read_keyed(&self.folder.join("cpu.stat"), "usage_usec ").map(Duration::from_micros)
+        self.folder.keyed("cpu.stat", "usage_usec ").map(Duration::from_micros)
     }
 
     fn kill_all(&self) {
         if self.set("cgroup.kill", "1").is_err() {
-            kill_members(&self.folder); // before Linux 5.14
+            self.folder.kill_members(); // before Linux 5.14
         }
     }
 
     fn pids_current(&self) -> Option<u64> {
-        read_number(&self.folder.join("pids.current"))
+        self.folder.number("pids.current")
     }
 
     fn members(&self) -> Vec<Pid> {
-        members(&self.folder)
+        self.folder.members()
     }
 
     fn set_pids(&self, most: u64) -> Result<(), CgroupError> {
@@ -195,7 +197,7 @@ impl Group for V2Group {
     }
 
     fn memory_current(&self) -> Option<u64> {
-        read_number(&self.folder.join("memory.current"))
+        self.folder.number("memory.current")
     }
 
     fn reclaim(&self) {
@@ -209,17 +211,16 @@ impl Group for V2Group {
     }
 
     fn usage(&self) -> GroupUsage {
-        let stat = self.folder.join("cpu.stat");
-        let micros = |key: &str| read_keyed(&stat, key).map(Duration::from_micros);
+        let micros = |key: &str| self.folder.keyed("cpu.stat", key).map(Duration::from_micros);
         GroupUsage {
             cpu: micros("usage_usec "),
             cpu_user: micros("user_usec "),
             cpu_system: micros("system_usec "),
-            memory_peak: read_number(&self.folder.join("memory.peak")),
-            oom_kills: read_keyed(&self.folder.join("memory.events"), "oom_kill ").unwrap_or(0),
+            memory_peak: self.folder.number("memory.peak"),
+            oom_kills: self.folder.keyed("memory.events", "oom_kill ").unwrap_or(0),
             pids_current: self.pids_current(),
-            pids_peak: read_number(&self.folder.join("pids.peak")),
-            forks_refused: read_keyed(&self.folder.join("pids.events"), "max ").unwrap_or(0),
+            pids_peak: self.folder.number("pids.peak"),
+            forks_refused: self.folder.keyed("pids.events", "max ").unwrap_or(0),
         }
     }
 
@@ -228,7 +229,7 @@ impl Group for V2Group {
     }
 
     fn weight(&self) -> Weight {
-        Weight::new(self.folder.join("cpu.weight"), 100)
+        Weight::new(self.folder.path.join("cpu.weight"), 100)
     }
 
     fn layers(&self) -> Vec<Layer> {
@@ -241,6 +242,6 @@ impl Group for V2Group {
 
 impl Drop for V2Group {
     fn drop(&mut self) {
-        remove_folder(&self.folder, super::REMOVAL_PATIENCE);
+        remove_folder(&self.folder.path, super::REMOVAL_PATIENCE);
     }
 }

@@ -132,6 +132,8 @@ impl Server {
             talk: talk.as_raw_fd(),
             keep: Prepared::keep_list(stdio, &[&talk, &line.0, &line.1]),
             stack: None,
+            errands: None,
+            processors: None,
         };
         match sys::clone_into(enter::namespaces(plan), None).at(Step::Clone)? {
             Cloned::Child => {

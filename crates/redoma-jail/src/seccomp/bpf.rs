@@ -64,7 +64,8 @@ pub(super) fn assemble(rules: &[Rule]) -> Vec<libc::sock_filter> {
         program.push(branch(JUMP_IF_AT_LEAST, X32_BIT, 0, 1));
         program.push(statement(RETURN, libc::SECCOMP_RET_KILL_PROCESS));
     }
-    program.extend(search(&segments(&rules)));
+    program.reserve(1024);
+    search(&segments(&rules), &mut program);
     program
 }
 
@@ -117,31 +118,31 @@ fn segments<'a>(rules: &[&'a Rule]) -> Vec<Segment<'a>> {
 }
 
 /// Binary search over the segments.
-fn search(segments: &[Segment<'_>]) -> Vec<libc::sock_filter> {
+fn search(segments: &[Segment<'_>], program: &mut Vec<libc::sock_filter>) {
     match segments {
-        [] => vec![statement(RETURN, verdict(Refusal::UNKNOWN))],
-        [Segment { what: What::Always(action), .. }] => vec![statement(RETURN, *action)],
-        [Segment { what: What::Depends(rule), .. }] => arguments_decide(rule),
+        [] => program.push(statement(RETURN, verdict(Refusal::UNKNOWN))),
+        [Segment { what: What::Always(action), .. }] => program.push(statement(RETURN, *action)),
+        [Segment { what: What::Depends(rule), .. }] => arguments_decide(rule, program),
         _ => {
             let (low, high) = segments.split_at(segments.len() / 2);
-            let (first, low, high) = (high[0].first, search(low), search(high));
+            let (first, here) = (high[0].first, program.len());
+            program.push(branch(JUMP_IF_AT_LEAST, first, 0, 0));
+            search(low, program);
+            let length = program.len() - here - 1;
             // A conditional jump reaches 255 ahead; further needs a long jump behind it.
-            let mut program = if let Ok(near) = u8::try_from(low.len()) {
-                vec![branch(JUMP_IF_AT_LEAST, first, near, 0)]
+            if let Ok(near) = u8::try_from(length) {
+                program[here].jt = near;
             } else {
-                let far = u32::try_from(low.len()).unwrap_or(u32::MAX);
-                vec![branch(JUMP_IF_AT_LEAST, first, 0, 1), statement(JUMP, far)]
-            };
-            program.extend(low);
-            program.extend(high);
-            program
+                program[here].jf = 1;
+                program.insert(here + 1, statement(JUMP, u32::try_from(length).unwrap_or(u32::MAX)));
+            }
+            search(high, program);
         }
     }
 }
 
 /// A call whose arguments decide.
-fn arguments_decide(rule: &Rule) -> Vec<libc::sock_filter> {
-    let mut program = Vec::new();
+fn arguments_decide(rule: &Rule, program: &mut Vec<libc::sock_filter>) {
     // Alternatives, each a list of conditions that must all hold.
     for alternative in rule.allowed_if {
         let mut failed_jumps = Vec::new();
@@ -167,7 +168,6 @@ fn arguments_decide(rule: &Rule) -> Vec<libc::sock_filter> {
         }
     }
     program.push(statement(RETURN, verdict(rule.refusal.unwrap_or(Refusal::FORBIDDEN))));
-    program
 }
 
 #[cfg(test)]
