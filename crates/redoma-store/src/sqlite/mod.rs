@@ -29,9 +29,10 @@ use crate::metadata::{
 use writer::{Durability, Writer};
 
 /// Each brings the database from one version to the next. Those that have been released are never changed.
-const MIGRATIONS: [&str; 2] = [
+const MIGRATIONS: [&str; 3] = [
     include_str!("../../migrations/001-sessions-files-keys.sql"),
     include_str!("../../migrations/002-key-profiles.sql"),
+    include_str!("../../migrations/003-executions-in-a-row.sql"),
 ];
 
 /// How long one process waits for another (the server, `redoma keys`) to have written.

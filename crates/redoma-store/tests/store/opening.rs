@@ -1,6 +1,6 @@
 use std::process::{Command, Stdio};
 
-use redoma_store::SessionQuery;
+use redoma_store::{SessionQuery, new_execution_id, new_session_id};
 
 use super::*;
 
@@ -25,6 +25,28 @@ fn a_store_that_is_opened_again_has_everything() {
         drop(store);
         assert_eq!(version_of(folder.path()), version);
     }
+}
+
+#[test]
+fn executions_of_an_older_database_are_kept_in_their_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = new_session_id().unwrap();
+    let ids = [(); 3].map(|()| new_execution_id().unwrap());
+    let connection = rusqlite::Connection::open(folder.path().join("redoma.db")).unwrap();
+    connection.execute_batch(include_str!("../../migrations/001-sessions-files-keys.sql")).unwrap();
+    connection.execute_batch(include_str!("../../migrations/002-key-profiles.sql")).unwrap();
+    for (at, id) in (1..).zip(&ids) {
+        let row = (id.as_str(), session.as_str(), at, "py", format!("{{\"at\":{at}}}"));
+        connection.execute("INSERT INTO executions VALUES (?, ?, ?, ?, ?)", row).unwrap();
+    }
+    connection.pragma_update(None, "user_version", 2).unwrap();
+    drop(connection);
+    let store = open(folder.path());
+    let found = store.executions(&session, 10).unwrap();
+    assert_eq!(found.iter().map(|one| &one.id).collect::<Vec<_>>(), ids.iter().rev().collect::<Vec<_>>());
+    assert_eq!(store.execution(&ids[1]).unwrap().unwrap().result, "{\"at\":2}");
+    drop(store);
+    assert!(version_of(folder.path()) > 2);
 }
 
 #[test]
@@ -181,8 +203,8 @@ fn files_that_nobody_knows_are_found_wherever_they_are() {
     let strays = [
         storage.join("ana").join(session.id.as_str()).join("stray.bin"),
         // Of a session and of a user that there are not.
-        storage.join("ana").join(redoma_store::new_session_id().unwrap().as_str()).join("stray.bin"),
-        storage.join("ben").join(redoma_store::new_session_id().unwrap().as_str()).join("stray.bin"),
+        storage.join("ana").join(new_session_id().unwrap().as_str()).join("stray.bin"),
+        storage.join("ben").join(new_session_id().unwrap().as_str()).join("stray.bin"),
         storage.join("ana/stray"),
         storage.join("stray"),
     ];
