@@ -110,7 +110,8 @@ fn run_command(case: &Case, program: &Path, mode: Mode, way: Way, out: &Path) ->
     let mut command = command(program.to_owned(), mode, ["run", "--json"]);
     let flags = case.field("flags").unwrap_or_default();
     if !flags.contains("--wall") {
-        command.args(["--wall", "20s"]);
+        // Only what hangs takes so long, also under emulation.
+        command.args(["--wall", "120s"]);
     }
     command.args(way.flags()).args(flags.split_whitespace());
     command.arg("--out").arg(out);

@@ -2,12 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use redoma_model::{Ending, LimitName};
-use redoma_tests::{Mode, command, parse_report, redoma, redoma_program, run_json, text_of};
+use redoma_tests::{Mode, command, host, parse_report, redoma, redoma_program, run_json, text_of};
 
 /// A folder that the unprivileged test user can use too.
 fn folder() -> tempfile::TempDir {
@@ -157,6 +157,41 @@ fn exit_codes_and_signals_are_the_programs_own() {
         assert_eq!(abort.signal.as_deref(), Some("SIGABRT"));
         let (got, ..) = text_of(&mut redoma(mode, ["run", "-q", "-c", "import os; os.abort()"]));
         assert_eq!(got, 134);
+    }
+}
+
+#[test]
+fn one_process_is_enough_for_a_program_of_one() {
+    for mode in Mode::available() {
+        let report = run_json(mode, ["--pids", "1", "-c", "print(1)"]);
+        assert_eq!(
+            (report.exit_code, report.stdout.text.as_str()),
+            (Some(0), "1\n"),
+            "{}",
+            report.stderr.text
+        );
+        assert!(report.usage.pids_peak.is_none_or(|peak| peak.used == 1), "{:?}", report.usage.pids_peak);
+        assert!(report.limits_hit.is_empty(), "{:?}", report.limits_hit);
+    }
+}
+
+#[test]
+fn when_memory_ends_the_program_goes_and_init_stays() {
+    for mode in Mode::available() {
+        let code = "print('ready', flush=True)\nimport time\ntime.sleep(60)";
+        let mut child = redoma(mode, ["run", "-c", code]).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
+        let score = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap();
+        let init = host::child_named(child.id(), "redoma-init").unwrap();
+        let program = host::child_named(init, "python3").unwrap();
+        // It writes its own when the program runs already.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while score(init) != "0\n" && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        assert_eq!((score(init).as_str(), score(program).as_str()), ("0\n", "1000\n"));
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }
 
@@ -313,8 +348,8 @@ fn limits_hold_while_nobody_reads_the_output() {
     // Our pipe holds 64 KiB, and nothing is read from it.
     let deadline = Instant::now() + Duration::from_secs(10);
     std::thread::sleep(Duration::from_millis(700));
-    assert!(!redoma_tests::host::processes_in_groups_of(supervisor).is_empty(), "it runs");
-    while !redoma_tests::host::processes_in_groups_of(supervisor).is_empty() {
+    assert!(!host::processes_in_groups_of(supervisor).is_empty(), "it runs");
+    while !host::processes_in_groups_of(supervisor).is_empty() {
         assert!(Instant::now() < deadline, "the sandbox lives on behind a reader that does not read");
         std::thread::sleep(Duration::from_millis(50));
     }

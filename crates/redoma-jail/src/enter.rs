@@ -8,8 +8,8 @@
 //! 2. The host name. A network of its own, which is made while the next steps go on (`errand.rs`).
 //! 3. Open the runtime's folders *as the supervisor's uid*, read-only from the first moment; then wait for the
 //!    supervisor's go (the uid map is written) and become the sandbox's uid. From here on the host's files are out of reach but for those descriptors.
-//! 4. Build the root beside the old one, change into it, and cover what `/proc` should not tell while the old one is
-//!    taken off. Go into the network.
+//! 4. Build the root beside the old one. Go into the network. Change into the root, and cover what `/proc` should not tell
+//!    while the old one is taken off.
 //! 5. Enter the cgroup, which the supervisor has made meanwhile, and a namespace that hides where it is. Nothing before
 //!    this uses memory that the code has a say in.
 //! 6. Set the limits, give up all capabilities for good, install the system call filter, then fork. The parent goes on
@@ -28,7 +28,7 @@ use crate::errand::{Errands, Network};
 use crate::plan::{Plan, Role};
 use crate::spawn::{Report, Stdio};
 use crate::step::Step;
-use crate::sys::{self, Processors, Stack, StringPointers};
+use crate::sys::{self, Stack, StringPointers};
 use crate::{credentials, init, mounts};
 
 /// A failed step: which, why, and which entry of the plan it was about (`u16::MAX` for none).
@@ -69,8 +69,6 @@ pub(crate) struct Prepared<'a> {
     pub(crate) stack: Option<Stack>,
     /// Where somebody waits for the sandbox.
     pub(crate) errands: Option<Errands>,
-    /// Those that the program may use, if its maker keeps this process from some until the first go.
-    pub(crate) processors: Option<Processors>,
 }
 
 /// The namespaces to clone into. The network's comes while others are furnished, the cgroup's from within the cgroup.
@@ -131,7 +129,7 @@ pub(crate) fn build(prepared: &Prepared<'_>, maker: Maker) -> Result<Built, Fail
     if maker == Maker::Supervisor {
         // The program is the first to go when memory runs out, so that init outlives it and can tell what happened. It
         // inherits the score; init takes its own back. Written here, and not when it is forked: once others have shared this
-        // memory, the kernel looks for them among all processes.
+        // memory, the kernel looks for them among all processes. (It does when init takes its own back, which nobody waits for.)
         rustix::io::write(&oom_score, b"1000").at(Step::OomScore)?;
     }
 
@@ -140,28 +138,21 @@ pub(crate) fn build(prepared: &Prepared<'_>, maker: Maker) -> Result<Built, Fail
         rustix::system::setdomainname(b"(none)").at(Step::Hostname)?;
     }
     let errands = prepared.errands.as_ref();
-    let network = if plan.weakening.has("net_namespace") {
-        None
-    } else {
-        Some(Network::begin(errands).at(Step::Network)?)
-    };
+    let network = if plan.weakening.has("net_namespace") { None } else { Some(Network::begin(errands)?) };
 
     sys::make_mounts_private().at(Step::DetachMounts)?;
     mounts::open_sources(plan)?;
     // Nothing so far needed the uid map, which the supervisor has written meanwhile.
     Report::wait_for_go(talk, |_| Ok(())).at(Step::WaitForGo)?;
-    if let Some(processors) = prepared.processors {
-        processors.give_to(None);
-    }
     credentials::become_sandbox_user(plan.ids).at(Step::BecomeUser)?;
     // Changing the uid has cleared the wish to die with the supervisor.
     die_with_supervisor(talk, may_outlive)?;
 
     let root = mounts::build_root(plan)?;
-    let root = mounts::change_root(plan, root, errands)?;
     if let Some(network) = network {
-        network.enter().at(Step::Network)?;
+        network.enter()?;
     }
+    let root = mounts::change_root(plan, root, errands)?;
     let folders = [root.workspace.as_fd(), root.beside.as_fd()];
     Report::Ready.send_with_fds(talk, &folders).at(Step::OpenWorkspace)?;
 
@@ -179,6 +170,8 @@ fn enter(prepared: &Prepared<'_>) -> Result<init::Started, Failure> {
     let Built { oom_score, root } = build(prepared, Maker::Supervisor)?;
     mounts::write_script(plan, &root.workspace).at(Step::WriteScript)?;
     drop(root);
+    let (is_program, until_program) =
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).at(Step::Fork)?;
 
     // Before the fork, so that there is no moment in which the program runs beside an init that still has rights.
     match plan.role {
@@ -202,10 +195,14 @@ fn enter(prepared: &Prepared<'_>) -> Result<init::Started, Failure> {
     let mut start = ProgramStart { prepared, failure: None };
     let stack = prepared.stack.as_ref().ok_or(Errno::NOMEM).at(Step::Fork)?;
     let pid = sys::spawn_borrowing(stack, become_program, &mut start).at(Step::Fork)?;
-    let _ = rustix::io::pwrite(&oom_score, b"0", 0);
     if let Some(failure) = start.failure {
         return Err(failure);
     }
+    // This process goes on a moment before the other has let go of the memory that they share, and until then the kernel takes
+    // a score for both's. The pipe is closed after that.
+    drop(until_program);
+    while let Err(Errno::INTR) = rustix::io::read(&is_program, &mut [0u8; 1]) {}
+    let _ = rustix::io::pwrite(&oom_score, b"0", 0);
     if plan.weakening.has("init") {
         credentials::be_dumpable().at(Step::Init)?;
     }

@@ -5,7 +5,8 @@
 //! time that somebody waits for. A sandbox that is made ahead has no [`Errands`] and does the same in place.
 //!
 //! A process on an errand has the rights of the one that sent it. It is waited for before these are given up, and if the
-//! errand failed, so has the step: [`Network::enter`] and [`OldRoot::gone`] are the only ways on.
+//! errand failed, so has the step: [`Network::enter`] and [`OldRoot::gone`] are the only ways on. There is one at a time, so
+//! that with init they are never more processes than init and a program: where the sandbox is born in its group, they count.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd, RawFd};
@@ -14,6 +15,8 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
+use crate::enter::{At, Failure};
+use crate::step::Step;
 use crate::sys::{self, Beside, Processors, Stack};
 
 /// What errands need, made before the clone.
@@ -33,23 +36,12 @@ impl Errands {
     }
 }
 
-/// An errand under way, or what came of one that was done in place.
-#[derive(Debug)]
-enum Outcome<'a> {
-    Coming(Beside<'a>),
-    Known(Result<(), Errno>),
-}
-
-impl Outcome<'_> {
-    fn wait(self) -> Result<(), Errno> {
-        match self {
-            Self::Known(result) => result,
-            Self::Coming(beside) => match beside.join() {
-                Some(0) => Ok(()),
-                Some(errno) => Err(Errno::from_raw_os_error(errno)),
-                None => Err(Errno::CHILD),
-            },
-        }
+/// Waits for an errand's end, and whether it did what it was sent for.
+fn ended_well(beside: Beside<'_>) -> Result<(), Errno> {
+    match beside.join() {
+        Some(0) => Ok(()),
+        Some(errno) => Err(Errno::from_raw_os_error(errno)),
+        None => Err(Errno::CHILD),
     }
 }
 
@@ -60,33 +52,33 @@ fn code(result: Result<(), Errno>) -> c_int {
 
 /// A network namespace in the making, with nothing in it but a loopback device.
 #[derive(Debug)]
-pub(crate) struct Network<'a> {
-    outcome: Outcome<'a>,
-    /// Where it was not made in place.
-    socket: Option<&'a AtomicI32>,
-}
+pub(crate) struct Network<'a>(Option<(Beside<'a>, &'a AtomicI32)>);
 
 impl<'a> Network<'a> {
-    pub(crate) fn begin(errands: Option<&'a Errands>) -> Result<Self, Errno> {
-        match errands {
+    pub(crate) fn begin(errands: Option<&'a Errands>) -> Result<Self, Failure> {
+        Ok(match errands {
             None => {
-                let made = make_network().map(drop);
-                Ok(Self { outcome: Outcome::Known(made), socket: None })
+                make_network().at(Step::Network)?;
+                Self(None)
             }
             Some(Errands { network, socket, processors, .. }) => {
-                let beside = sys::spawn_beside(network, go_and_make_network, socket, *processors)?;
-                Ok(Self { outcome: Outcome::Coming(beside), socket: Some(socket) })
+                let beside = sys::spawn_beside(network, go_and_make_network, socket, *processors);
+                Self(Some((beside.at(Step::Fork)?, socket)))
             }
-        }
+        })
     }
 
     /// Moves this process there.
-    pub(crate) fn enter(self) -> Result<(), Errno> {
-        self.outcome.wait()?;
-        let Some(socket) = self.socket else { return Ok(()) };
-        let socket = take_descriptor(socket)?;
-        let namespace = sys::network_of(socket.as_fd())?;
-        sys::enter_namespace(namespace.as_fd(), libc::CLONE_NEWNET)
+    pub(crate) fn enter(self) -> Result<(), Failure> {
+        // Made in place, this process is there already.
+        let Some((beside, socket)) = self.0 else { return Ok(()) };
+        let enter = || {
+            ended_well(beside)?;
+            let socket = take_descriptor(socket)?;
+            let namespace = sys::network_of(socket.as_fd())?;
+            sys::enter_namespace(namespace.as_fd(), libc::CLONE_NEWNET)
+        };
+        enter().at(Step::Network)
     }
 }
 
@@ -111,22 +103,25 @@ extern "C" fn go_and_make_network(argument: *mut c_void) -> c_int {
 
 /// The root of before, being taken off.
 #[derive(Debug)]
-pub(crate) struct OldRoot<'a>(Outcome<'a>);
+pub(crate) struct OldRoot<'a>(Option<Beside<'a>>);
 
 impl<'a> OldRoot<'a> {
     /// It lies on top of the working folder.
-    pub(crate) fn take_off(errands: Option<&'a Errands>) -> Result<Self, Errno> {
+    pub(crate) fn take_off(errands: Option<&'a Errands>) -> Result<Self, Failure> {
         Ok(Self(match errands {
-            None => Outcome::Known(unmount_here()),
+            None => {
+                unmount_here().at(Step::PivotRoot)?;
+                None
+            }
             // It waits more than it works.
             Some(Errands { old_root, .. }) => {
-                Outcome::Coming(sys::spawn_beside(old_root, go_and_unmount_here, &(), None)?)
+                Some(sys::spawn_beside(old_root, go_and_unmount_here, &(), None).at(Step::Fork)?)
             }
         }))
     }
 
-    pub(crate) fn gone(self) -> Result<(), Errno> {
-        self.0.wait()
+    pub(crate) fn gone(self) -> Result<(), Failure> {
+        self.0.map_or(Ok(()), ended_well).at(Step::PivotRoot)
     }
 }
 
@@ -154,6 +149,10 @@ mod tests {
         status.exit_status().unwrap_or(98)
     }
 
+    fn code_of(result: Result<(), Failure>) -> c_int {
+        code(result.map_err(|failure| failure.errno))
+    }
+
     fn network_number() -> u64 {
         rustix::fs::stat(c"/proc/self/ns/net").map_or(0, |stat| stat.st_ino)
     }
@@ -174,7 +173,7 @@ mod tests {
         for errands in [None, Some(Errands::new(Processors::of_this_process()))] {
             let before = network_number();
             let code = with_rights(|| match Network::begin(errands.as_ref()).and_then(Network::enter) {
-                Err(errno) => code(Err(errno)),
+                Err(failure) => code_of(Err(failure)),
                 Ok(()) if network_number() == before => 97,
                 Ok(()) if !is_alone() => 96,
                 Ok(()) => 0,
@@ -197,7 +196,7 @@ mod tests {
                 if none.is_err() {
                     return 97;
                 }
-                code(Network::begin(errands.as_ref()).and_then(Network::enter))
+                code_of(Network::begin(errands.as_ref()).and_then(Network::enter))
             });
             assert_eq!(code, Errno::NOSPC.raw_os_error(), "{errands:?}");
         }
@@ -208,8 +207,10 @@ mod tests {
         for errands in [None, Some(Errands::new(Processors::of_this_process()))] {
             let code = with_rights(|| {
                 // Nothing is mounted there.
-                let there = rustix::process::chdir(c"/proc/self");
-                code(there.and_then(|()| OldRoot::take_off(errands.as_ref())).and_then(OldRoot::gone))
+                match rustix::process::chdir(c"/proc/self") {
+                    Ok(()) => code_of(OldRoot::take_off(errands.as_ref()).and_then(OldRoot::gone)),
+                    Err(_) => 97,
+                }
             });
             assert_eq!(code, Errno::INVAL.raw_os_error(), "{errands:?}");
         }
@@ -222,7 +223,7 @@ mod tests {
             if sys::reap_children(sys::Reaping::AtOnce).is_err() {
                 return 97;
             }
-            code(Network::begin(Some(&errands)).and_then(Network::enter))
+            code_of(Network::begin(Some(&errands)).and_then(Network::enter))
         });
         assert_eq!(code, 0);
     }

@@ -143,7 +143,7 @@ pub(crate) fn change_root(plan: &Plan, built: Root, errands: Option<&Errands>) -
     rustix::process::pivot_root(c".", c".").at(Step::PivotRoot)?;
     // The old root now lies on top of the new one at the same place: take it off, and it is gone for good. Until then
     // nothing here goes by way of the new root's own place: paths start below it, at what is mounted or open there.
-    let old_root = OldRoot::take_off(errands).at(Step::PivotRoot)?;
+    let old_root = OldRoot::take_off(errands)?;
     rustix::process::chdir(c"/").at(Step::PivotRoot)?;
     // Over a covered /proc the kernel lets nobody mount another, which a nursery's sandboxes each do.
     if plan.role == Role::Code && !plan.weakening.has("mask_proc") {
@@ -165,7 +165,7 @@ pub(crate) fn change_root(plan: &Plan, built: Root, errands: Option<&Errands>) -
         sys::add_mount_attributes(root.as_fd(), MountAttrFlags::MOUNT_ATTR_RDONLY.bits().into(), false)
             .at(Step::SealRoot)?;
     }
-    old_root.gone().at(Step::PivotRoot)?;
+    old_root.gone()?;
     Ok(Sealed { workspace, beside, scratch })
 }
 

@@ -250,7 +250,11 @@ impl<'a> Starting<'a> {
             stdout: stdio.stdout.as_raw_fd(),
             stderr: stdio.stderr.as_raw_fd(),
         };
-        let processors = Processors::of_this_process();
+        // Of a nursery nobody waits for the start, and what is said of a process's processors stays with all that it makes.
+        let processors = match plan.role {
+            Role::Code => Processors::of_this_process(),
+            Role::Nursery => None,
+        };
         let prepared = Prepared {
             plan,
             argv: StringPointers::new(plan.program.argv.iter().map(CString::as_c_str)),
@@ -259,8 +263,7 @@ impl<'a> Starting<'a> {
             talk: inner_talk.as_raw_fd(),
             keep: Prepared::keep_list(stdio, &[&inner_talk]),
             stack: Some(Stack::new()),
-            errands: Some(Errands::new(processors)),
-            processors,
+            errands: (plan.role == Role::Code).then(|| Errands::new(processors)),
         };
         let cloned = sys::clone_into(enter::namespaces(plan), into).map_err(|errno| JailError::Step {
             step: Step::Clone,
@@ -274,11 +277,14 @@ impl<'a> Starting<'a> {
         drop(inner_talk);
         // From here on an early return kills and reaps the child through Drop.
         let starting = Self { plan, pid, pidfd: Some(pidfd), talk };
-        // There is enough to do here meanwhile. It takes the others back when it hears from here.
+        // Elsewhere it begins at once: there is enough to do here meanwhile. That it may come back is said as soon as it is gone.
         if let Some(processors) = processors {
-            processors.without_this().give_to(Some(pid));
+            processors.without_this().give_to(pid);
         }
         write_id_maps(pid, plan.ids, plan.role)?;
+        if let Some(processors) = processors {
+            processors.give_to(pid);
+        }
         // If it has failed meanwhile, its report says more than the broken pipe.
         let _ = send_go(&starting.talk, &[]);
         Ok(starting)

@@ -212,7 +212,7 @@ pub(crate) fn spawn_beside<'a, T: Sync>(
     let pid = unsafe { libc::clone(run, stack.top(), flags, ptr::from_ref(argument).cast_mut().cast()) };
     let pid = checked(c_long::from(pid))? as c_int;
     match (processors, Pid::from_raw(pid)) {
-        (Some(processors), Some(pid)) => processors.without_this().give_to(Some(pid)),
+        (Some(processors), Some(pid)) => processors.without_this().give_to(pid),
         // SAFETY: gives up the processor for a moment.
         _ => _ = unsafe { libc::sched_yield() },
     }
@@ -248,9 +248,9 @@ impl Processors {
         }
     }
 
-    /// Lets a process, or this one, run on these only. If that can't be, it runs where it may.
-    pub(crate) fn give_to(&self, pid: Option<Pid>) {
-        let pid = pid.map_or(0, |pid| pid.as_raw_nonzero().get());
+    /// Lets a process run on these only. If that can't be, it runs where it may.
+    pub(crate) fn give_to(&self, pid: Pid) {
+        let pid = pid.as_raw_nonzero().get();
         // SAFETY: the set outlives the call, its size passed along.
         unsafe { libc::sched_setaffinity(pid, Self::SIZE, &raw const self.0) };
     }

@@ -435,7 +435,7 @@ impl Folder {
 
     fn write(&self, file: &str, content: &str) -> Result<(), CgroupError> {
         let control = self.open_control(file)?;
-        let written = rustix::io::write(&control, content.as_bytes());
+        let written = rustix::io::retry_on_intr(|| rustix::io::write(&control, content.as_bytes()));
         written.map(drop).map_err(|errno| self.error(file, errno))
     }
 
@@ -444,10 +444,12 @@ impl Folder {
         match self.open(file, OFlags::WRONLY) {
             Err(Errno::NOENT) => Ok(false),
             Err(errno) => Err(self.error(file, errno)),
-            Ok(control) => match rustix::io::write(&control, content.as_bytes()) {
-                Ok(_) => Ok(true),
-                Err(errno) => Err(self.error(file, errno)),
-            },
+            Ok(control) => {
+                match rustix::io::retry_on_intr(|| rustix::io::write(&control, content.as_bytes())) {
+                    Ok(_) => Ok(true),
+                    Err(errno) => Err(self.error(file, errno)),
+                }
+            }
         }
     }
 

@@ -133,7 +133,6 @@ impl Server {
             keep: Prepared::keep_list(stdio, &[&talk, &line.0, &line.1]),
             stack: None,
             errands: None,
-            processors: None,
         };
         match sys::clone_into(enter::namespaces(plan), None).at(Step::Clone)? {
             Cloned::Child => {
