@@ -112,6 +112,11 @@ def print_one(bench):
     warm = row_of(table, WARM)
     bench.figure("print_p50_ratio", warm.get("ratio"), warm.get("failed"))
     bench.figure("print_p99_ratio", warm.get("p99_ratio"), warm.get("failed"))
+    cold = row_of(table, COLD)
+    for peer in ("bubblewrap", "nsjail"):
+        theirs = row_of(table, peer).get("over_bare_ms")
+        if theirs and "over_bare_ms" in cold:
+            bench.figure(f"cold_over_{peer}", cold["over_bare_ms"] / theirs, cold.get("failed"))
     return [table]
 
 

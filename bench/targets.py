@@ -7,6 +7,8 @@ AT_MOST, AT_LEAST = "≤", "≥"
 TARGETS = [
     ("fresh `print(1)` through the engine, p50 ÷ bare p50", "print_p50_ratio", AT_MOST, 0.15, "×"),
     ("fresh `print(1)` through the engine, p99 ÷ bare p50, one client", "print_p99_ratio", AT_MOST, 1.0, "×"),
+    ("`redoma run -c 'print(1)'`, p50 over bare's ÷ bubblewrap's over bare's", "cold_over_bubblewrap", AT_MOST, 1.0, "×"),
+    ("the same ÷ nsjail's", "cold_over_nsjail", AT_MOST, 1.0, "×"),
     ("fresh DataFrame + groupby + plot + PNG, p50 ÷ bare p50", "plot_ratio", AT_MOST, 0.3, "×"),
     ("fresh JavaScript, p50 ÷ bare `node -e` p50", "node_ratio", AT_MOST, 0.25, "×"),
     ("throughput with 16 clients ÷ bubblewrap + python", "throughput_ratio_16", AT_LEAST, 5.0, "×"),
