@@ -8,8 +8,8 @@
 //! 2. The host name. A network of its own, which is made while the next steps go on (`errand.rs`).
 //! 3. Open the runtime's folders *as the supervisor's uid*, read-only from the first moment; then wait for the
 //!    supervisor's go (the uid map is written) and become the sandbox's uid. From here on the host's files are out of reach but for those descriptors.
-//! 4. Build the root beside the old one. Go into the network. Change into the root, and cover what `/proc` should not tell
-//!    while the old one is taken off.
+//! 4. Build the root beside the old one, change into it, and cover what `/proc` should not tell while the old one is
+//!    taken off. Go into the network, at the latest now.
 //! 5. Enter the cgroup, which the supervisor has made meanwhile, and a namespace that hides where it is. Nothing before
 //!    this uses memory that the code has a say in.
 //! 6. Set the limits, give up all capabilities for good, install the system call filter, then fork. The parent goes on
@@ -24,7 +24,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use crate::errand::{Errands, Network};
+use crate::errand::{AtOnce, Errands, Network};
 use crate::plan::{Plan, Role};
 use crate::spawn::{Report, Stdio};
 use crate::step::Step;
@@ -138,7 +138,7 @@ pub(crate) fn build(prepared: &Prepared<'_>, maker: Maker) -> Result<Built, Fail
         rustix::system::setdomainname(b"(none)").at(Step::Hostname)?;
     }
     let errands = prepared.errands.as_ref();
-    let network = if plan.weakening.has("net_namespace") { None } else { Some(Network::begin(errands)?) };
+    let mut network = if plan.weakening.has("net_namespace") { None } else { Some(Network::begin(errands)?) };
 
     sys::make_mounts_private().at(Step::DetachMounts)?;
     mounts::open_sources(plan)?;
@@ -149,10 +149,11 @@ pub(crate) fn build(prepared: &Prepared<'_>, maker: Maker) -> Result<Built, Fail
     die_with_supervisor(talk, may_outlive)?;
 
     let root = mounts::build_root(plan)?;
-    if let Some(network) = network {
-        network.enter()?;
+    if errands.is_none_or(|errands| errands.at_once == AtOnce::One) {
+        network.take().map_or(Ok(()), Network::enter)?;
     }
     let root = mounts::change_root(plan, root, errands)?;
+    network.map_or(Ok(()), Network::enter)?;
     let folders = [root.workspace.as_fd(), root.beside.as_fd()];
     Report::Ready.send_with_fds(talk, &folders).at(Step::OpenWorkspace)?;
 

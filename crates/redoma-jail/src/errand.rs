@@ -5,8 +5,8 @@
 //! time that somebody waits for. A sandbox that is made ahead has no [`Errands`] and does the same in place.
 //!
 //! A process on an errand has the rights of the one that sent it. It is waited for before these are given up, and if the
-//! errand failed, so has the step: [`Network::enter`] and [`OldRoot::gone`] are the only ways on. There is one at a time, so
-//! that with init they are never more processes than init and a program: where the sandbox is born in its group, they count.
+//! errand failed, so has the step: [`Network::enter`] and [`OldRoot::gone`] are the only ways on. Where the sandbox is born in
+//! its group, which counts them, there is one at a time: never more processes than init and a program.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd, RawFd};
@@ -28,11 +28,20 @@ pub(crate) struct Errands {
     old_root: Stack,
     /// To make the network on.
     processors: Option<Processors>,
+    pub(crate) at_once: AtOnce,
+}
+
+/// How many errands there may be at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AtOnce {
+    One,
+    Both,
 }
 
 impl Errands {
-    pub(crate) fn new(processors: Option<Processors>) -> Self {
-        Self { network: Stack::new(), socket: AtomicI32::new(-1), old_root: Stack::new(), processors }
+    pub(crate) fn new(processors: Option<Processors>, at_once: AtOnce) -> Self {
+        let [network, old_root] = [Stack::new(), Stack::new()];
+        Self { network, socket: AtomicI32::new(-1), old_root, processors, at_once }
     }
 }
 
@@ -113,9 +122,13 @@ impl<'a> OldRoot<'a> {
                 unmount_here().at(Step::PivotRoot)?;
                 None
             }
-            // It waits more than it works.
             Some(Errands { old_root, .. }) => {
-                Some(sys::spawn_beside(old_root, go_and_unmount_here, &(), None).at(Step::Fork)?)
+                // Here, since it waits more than it works.
+                match sys::spawn_beside(old_root, go_and_unmount_here, &(), None) {
+                    // As many processes as this user may have.
+                    Err(Errno::AGAIN) => return Self::take_off(None),
+                    beside => Some(beside.at(Step::Fork)?),
+                }
             }
         }))
     }
@@ -170,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_network_made_beside_is_another_with_nothing_in_it() {
-        for errands in [None, Some(Errands::new(Processors::of_this_process()))] {
+        for errands in [None, Some(Errands::new(Processors::of_this_process(), AtOnce::Both))] {
             let before = network_number();
             let code = with_rights(|| match Network::begin(errands.as_ref()).and_then(Network::enter) {
                 Err(failure) => code_of(Err(failure)),
@@ -185,7 +198,7 @@ mod tests {
 
     #[test]
     fn without_a_network_there_is_no_way_on() {
-        for errands in [None, Some(Errands::new(Processors::of_this_process()))] {
+        for errands in [None, Some(Errands::new(Processors::of_this_process(), AtOnce::Both))] {
             let code = with_rights(|| {
                 let none = rustix::fs::open(
                     c"/proc/sys/user/max_net_namespaces",
@@ -204,7 +217,7 @@ mod tests {
 
     #[test]
     fn an_old_root_that_stays_is_told() {
-        for errands in [None, Some(Errands::new(Processors::of_this_process()))] {
+        for errands in [None, Some(Errands::new(Processors::of_this_process(), AtOnce::Both))] {
             let code = with_rights(|| {
                 // Nothing is mounted there.
                 match rustix::process::chdir(c"/proc/self") {
@@ -218,7 +231,7 @@ mod tests {
 
     #[test]
     fn who_ignores_the_ends_of_children_still_hears_of_an_errand() {
-        let errands = Errands::new(Processors::of_this_process());
+        let errands = Errands::new(Processors::of_this_process(), AtOnce::Both);
         let code = with_rights(|| {
             if sys::reap_children(sys::Reaping::AtOnce).is_err() {
                 return 97;
