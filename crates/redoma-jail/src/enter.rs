@@ -126,18 +126,12 @@ pub(crate) fn build(prepared: &Prepared<'_>, maker: Maker) -> Result<Built, Fail
     die_with_supervisor(talk, may_outlive)?;
     // While this process is still its own: later it is not dumpable, and its /proc/self belongs to nobody.
     let oom_score = credentials::open_oom_score().at(Step::OomScore)?;
-    if maker == Maker::Supervisor {
-        // The program is the first to go when memory runs out, so that init outlives it and can tell what happened. It
-        // inherits the score; init takes its own back. Written here, and not when it is forked: once others have shared this
-        // memory, the kernel looks for them among all processes. (It does when init takes its own back, which nobody waits for.)
-        rustix::io::write(&oom_score, b"1000").at(Step::OomScore)?;
-    }
 
     if !plan.weakening.has("uts_namespace") {
         rustix::system::sethostname(b"redoma").at(Step::Hostname)?;
         rustix::system::setdomainname(b"(none)").at(Step::Hostname)?;
     }
-    let errands = prepared.errands.as_ref();
+    let errands = prepared.errands;
     let mut network = if plan.weakening.has("net_namespace") { None } else { Some(Network::begin(errands)?) };
 
     sys::make_mounts_private().at(Step::DetachMounts)?;
@@ -171,8 +165,6 @@ fn enter(prepared: &Prepared<'_>) -> Result<init::Started, Failure> {
     let Built { oom_score, root } = build(prepared, Maker::Supervisor)?;
     mounts::write_script(plan, &root.workspace).at(Step::WriteScript)?;
     drop(root);
-    let (is_program, until_program) =
-        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).at(Step::Fork)?;
 
     // Before the fork, so that there is no moment in which the program runs beside an init that still has rights.
     match plan.role {
@@ -193,17 +185,16 @@ fn enter(prepared: &Prepared<'_>) -> Result<init::Started, Failure> {
             credentials::keep_capabilities(credentials::for_nursery()).at(Step::Capabilities)?;
         }
     }
+    // The child is the first to go when memory runs out, so that init outlives it and can tell what happened. It
+    // inherits the score; init takes its own back.
+    rustix::io::write(&oom_score, b"1000").at(Step::OomScore)?;
     let mut start = ProgramStart { prepared, failure: None };
     let stack = prepared.stack.as_ref().ok_or(Errno::NOMEM).at(Step::Fork)?;
     let pid = sys::spawn_borrowing(stack, become_program, &mut start).at(Step::Fork)?;
+    let _ = rustix::io::pwrite(&oom_score, b"0", 0);
     if let Some(failure) = start.failure {
         return Err(failure);
     }
-    // This process goes on a moment before the other has let go of the memory that they share, and until then the kernel takes
-    // a score for both's. The pipe is closed after that.
-    drop(until_program);
-    while let Err(Errno::INTR) = rustix::io::read(&is_program, &mut [0u8; 1]) {}
-    let _ = rustix::io::pwrite(&oom_score, b"0", 0);
     if plan.weakening.has("init") {
         credentials::be_dumpable().at(Step::Init)?;
     }

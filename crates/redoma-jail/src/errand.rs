@@ -8,26 +8,22 @@
 //! errand failed, so has the step: [`Network::enter`] and [`OldRoot::gone`] are the only ways on. Where the sandbox is born in
 //! its group, which counts them, there is one at a time: never more processes than init and a program.
 
-use std::ffi::{c_int, c_void};
-use std::os::fd::{AsFd, IntoRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::ffi::c_int;
+use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::io::Errno;
+use rustix::event::EventfdFlags;
+use rustix::io::{DupFlags, Errno};
 use rustix::mount::UnmountFlags;
 
 use crate::enter::{At, Failure};
 use crate::step::Step;
-use crate::sys::{self, Beside, Processors, Stack};
+use crate::sys::{self, Beside, Processors};
 
-/// What errands need, made before the clone.
-#[derive(Debug)]
+/// Whether there are errands, and how.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Errands {
-    network: Stack,
-    /// A descriptor in the new network namespace, once there is one.
-    socket: AtomicI32,
-    old_root: Stack,
     /// To make the network on.
-    processors: Option<Processors>,
+    pub(crate) processors: Option<Processors>,
     pub(crate) at_once: AtOnce,
 }
 
@@ -38,15 +34,8 @@ pub(crate) enum AtOnce {
     Both,
 }
 
-impl Errands {
-    pub(crate) fn new(processors: Option<Processors>, at_once: AtOnce) -> Self {
-        let [network, old_root] = [Stack::new(), Stack::new()];
-        Self { network, socket: AtomicI32::new(-1), old_root, processors, at_once }
-    }
-}
-
 /// Waits for an errand's end, and whether it did what it was sent for.
-fn ended_well(beside: Beside<'_>) -> Result<(), Errno> {
+fn ended_well(beside: Beside) -> Result<(), Errno> {
     match beside.join() {
         Some(0) => Ok(()),
         Some(errno) => Err(Errno::from_raw_os_error(errno)),
@@ -61,20 +50,20 @@ fn code(result: Result<(), Errno>) -> c_int {
 
 /// A network namespace in the making, with nothing in it but a loopback device.
 #[derive(Debug)]
-pub(crate) struct Network<'a>(Option<(Beside<'a>, &'a AtomicI32)>);
+pub(crate) struct Network(Option<(Beside, OwnedFd)>);
 
-impl<'a> Network<'a> {
-    pub(crate) fn begin(errands: Option<&'a Errands>) -> Result<Self, Failure> {
-        Ok(match errands {
-            None => {
-                make_network().at(Step::Network)?;
-                Self(None)
-            }
-            Some(Errands { network, socket, processors, .. }) => {
-                let beside = sys::spawn_beside(network, go_and_make_network, socket, *processors);
-                Self(Some((beside.at(Step::Fork)?, socket)))
-            }
-        })
+impl Network {
+    pub(crate) fn begin(errands: Option<Errands>) -> Result<Self, Failure> {
+        let Some(errands) = errands else {
+            make_network().at(Step::Network)?;
+            return Ok(Self(None));
+        };
+        // Descriptors are shared: a socket of the new namespace takes the place of something that is none.
+        let mut place = rustix::event::eventfd(0, EventfdFlags::CLOEXEC).at(Step::Network)?;
+        let make =
+            || code(make_network().and_then(|made| rustix::io::dup3(&made, &mut place, DupFlags::CLOEXEC)));
+        let beside = sys::spawn_beside(make, errands.processors).at(Step::Fork)?;
+        Ok(Self(Some((beside, place))))
     }
 
     /// Moves this process there.
@@ -83,7 +72,6 @@ impl<'a> Network<'a> {
         let Some((beside, socket)) = self.0 else { return Ok(()) };
         let enter = || {
             ended_well(beside)?;
-            let socket = take_descriptor(socket)?;
             let namespace = sys::network_of(socket.as_fd())?;
             sys::enter_namespace(namespace.as_fd(), libc::CLONE_NEWNET)
         };
@@ -91,46 +79,28 @@ impl<'a> Network<'a> {
     }
 }
 
-/// The descriptor that the errand has left in the table that it shared.
-fn take_descriptor(number: &AtomicI32) -> Result<OwnedFd, Errno> {
-    let number: RawFd = number.swap(-1, Ordering::Acquire);
-    if number < 0 {
-        return Err(Errno::BADF);
-    }
-    Ok(sys::own(number))
-}
-
 fn make_network() -> Result<OwnedFd, Errno> {
     sys::unshare(libc::CLONE_NEWNET)?;
     sys::loopback_up()
 }
 
-extern "C" fn go_and_make_network(argument: *mut c_void) -> c_int {
-    let socket: &AtomicI32 = sys::shared_argument(argument);
-    code(make_network().map(|made| socket.store(made.into_raw_fd(), Ordering::Release)))
-}
-
 /// The root of before, being taken off.
 #[derive(Debug)]
-pub(crate) struct OldRoot<'a>(Option<Beside<'a>>);
+pub(crate) struct OldRoot(Option<Beside>);
 
-impl<'a> OldRoot<'a> {
+impl OldRoot {
     /// It lies on top of the working folder.
-    pub(crate) fn take_off(errands: Option<&'a Errands>) -> Result<Self, Failure> {
-        Ok(Self(match errands {
-            None => {
-                unmount_here().at(Step::PivotRoot)?;
-                None
-            }
-            Some(Errands { old_root, .. }) => {
-                // Here, since it waits more than it works.
-                match sys::spawn_beside(old_root, go_and_unmount_here, &(), None) {
-                    // As many processes as this user may have.
-                    Err(Errno::AGAIN) => return Self::take_off(None),
-                    beside => Some(beside.at(Step::Fork)?),
-                }
-            }
-        }))
+    pub(crate) fn take_off(errands: Option<Errands>) -> Result<Self, Failure> {
+        if errands.is_none() {
+            unmount_here().at(Step::PivotRoot)?;
+            return Ok(Self(None));
+        }
+        // On this processor, since it waits more than it works.
+        match sys::spawn_beside(|| code(unmount_here()), None) {
+            // As many processes as this user may have.
+            Err(Errno::AGAIN) => Self::take_off(None),
+            beside => Ok(Self(Some(beside.at(Step::Fork)?))),
+        }
     }
 
     pub(crate) fn gone(self) -> Result<(), Failure> {
@@ -140,10 +110,6 @@ impl<'a> OldRoot<'a> {
 
 fn unmount_here() -> Result<(), Errno> {
     rustix::mount::unmount(c".", UnmountFlags::DETACH)
-}
-
-extern "C" fn go_and_unmount_here(_: *mut c_void) -> c_int {
-    code(unmount_here())
 }
 
 #[cfg(test)]
@@ -160,6 +126,10 @@ mod tests {
         };
         let (_, status) = rustix::process::waitpid(Some(pid), WaitOptions::empty()).unwrap().unwrap();
         status.exit_status().unwrap_or(98)
+    }
+
+    fn both() -> Errands {
+        Errands { processors: Processors::of_this_process(), at_once: AtOnce::Both }
     }
 
     fn code_of(result: Result<(), Failure>) -> c_int {
@@ -183,9 +153,9 @@ mod tests {
 
     #[test]
     fn a_network_made_beside_is_another_with_nothing_in_it() {
-        for errands in [None, Some(Errands::new(Processors::of_this_process(), AtOnce::Both))] {
+        for errands in [None, Some(both())] {
             let before = network_number();
-            let code = with_rights(|| match Network::begin(errands.as_ref()).and_then(Network::enter) {
+            let code = with_rights(|| match Network::begin(errands).and_then(Network::enter) {
                 Err(failure) => code_of(Err(failure)),
                 Ok(()) if network_number() == before => 97,
                 Ok(()) if !is_alone() => 96,
@@ -198,7 +168,7 @@ mod tests {
 
     #[test]
     fn without_a_network_there_is_no_way_on() {
-        for errands in [None, Some(Errands::new(Processors::of_this_process(), AtOnce::Both))] {
+        for errands in [None, Some(both())] {
             let code = with_rights(|| {
                 let none = rustix::fs::open(
                     c"/proc/sys/user/max_net_namespaces",
@@ -209,7 +179,7 @@ mod tests {
                 if none.is_err() {
                     return 97;
                 }
-                code_of(Network::begin(errands.as_ref()).and_then(Network::enter))
+                code_of(Network::begin(errands).and_then(Network::enter))
             });
             assert_eq!(code, Errno::NOSPC.raw_os_error(), "{errands:?}");
         }
@@ -217,11 +187,11 @@ mod tests {
 
     #[test]
     fn an_old_root_that_stays_is_told() {
-        for errands in [None, Some(Errands::new(Processors::of_this_process(), AtOnce::Both))] {
+        for errands in [None, Some(both())] {
             let code = with_rights(|| {
                 // Nothing is mounted there.
                 match rustix::process::chdir(c"/proc/self") {
-                    Ok(()) => code_of(OldRoot::take_off(errands.as_ref()).and_then(OldRoot::gone)),
+                    Ok(()) => code_of(OldRoot::take_off(errands).and_then(OldRoot::gone)),
                     Err(_) => 97,
                 }
             });
@@ -231,12 +201,11 @@ mod tests {
 
     #[test]
     fn who_ignores_the_ends_of_children_still_hears_of_an_errand() {
-        let errands = Errands::new(Processors::of_this_process(), AtOnce::Both);
         let code = with_rights(|| {
             if sys::reap_children(sys::Reaping::AtOnce).is_err() {
                 return 97;
             }
-            code_of(Network::begin(Some(&errands)).and_then(Network::enter))
+            code_of(Network::begin(Some(both())).and_then(Network::enter))
         });
         assert_eq!(code, 0);
     }

@@ -137,7 +137,7 @@ pub(crate) struct Sealed {
 }
 
 /// Makes the new root the only one, finishes the workspace and seals everything.
-pub(crate) fn change_root(plan: &Plan, built: Root, errands: Option<&Errands>) -> Result<Sealed, Failure> {
+pub(crate) fn change_root(plan: &Plan, built: Root, errands: Option<Errands>) -> Result<Sealed, Failure> {
     let Root { root, scratch } = built;
     rustix::process::fchdir(&root).at(Step::PivotRoot)?;
     rustix::process::pivot_root(c".", c".").at(Step::PivotRoot)?;

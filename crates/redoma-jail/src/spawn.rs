@@ -264,7 +264,7 @@ impl<'a> Starting<'a> {
             talk: inner_talk.as_raw_fd(),
             keep: Prepared::keep_list(stdio, &[&inner_talk]),
             stack: Some(Stack::new()),
-            errands: (plan.role == Role::Code).then(|| Errands::new(processors, at_once)),
+            errands: (plan.role == Role::Code).then_some(Errands { processors, at_once }),
         };
         let cloned = sys::clone_into(enter::namespaces(plan), into).map_err(|errno| JailError::Step {
             step: Step::Clone,

@@ -188,35 +188,64 @@ pub(crate) fn borrowed_argument<'a, T>(argument: *mut c_void) -> &'a mut T {
     unsafe { &mut *argument.cast() }
 }
 
-/// A process that runs beside this one, in the same memory and with the same descriptors, until it is waited for.
+/// A process that runs beside this one, with the same descriptors, until it is waited for.
 #[derive(Debug)]
-pub(crate) struct Beside<'a> {
+pub(crate) struct Beside {
     pid: c_int,
-    /// Its stack and its argument.
-    _lent: std::marker::PhantomData<&'a Stack>,
 }
 
-/// Starts one: on another of these processors than this one's, or, without any, here and now, until it has to wait. It has its own
-/// working folder and root, namespaces and rights; `run` gives its exit code. What `run` does
-/// may change errno under this process's hands, so both keep to calls that succeed or end everything.
-pub(crate) fn spawn_beside<'a, T: Sync>(
-    stack: &'a Stack,
-    run: extern "C" fn(*mut c_void) -> c_int,
-    argument: &'a T,
+/// Starts one: on another of these processors than this one's, or, without any, here and now, until it has to wait. It has its
+/// own copy of memory, its own working folder, namespaces and rights; `run` gives its exit code.
+///
+/// Not in the same memory: the kernel then takes init's score for a program's that is about to let go of it.
+pub(crate) fn spawn_beside(
+    run: impl FnOnce() -> c_int,
     processors: Option<Processors>,
-) -> Result<Beside<'a>, Errno> {
+) -> Result<Beside, Errno> {
+    const NONE: c_long = 0;
     // No signal at its end, which somebody who ignores SIGCHLD would never hear of.
-    let flags = libc::CLONE_VM | libc::CLONE_FILES;
-    // SAFETY: the stack is used by the child alone and large enough for it; both borrows last until it is waited for, which
-    // dropping does; `argument` is only read, by `shared_argument`, and may be from several threads.
-    let pid = unsafe { libc::clone(run, stack.top(), flags, ptr::from_ref(argument).cast_mut().cast()) };
-    let pid = checked(c_long::from(pid))? as c_int;
-    match (processors, Pid::from_raw(pid)) {
-        (Some(processors), Some(pid)) => processors.without_this().give_to(pid),
+    let flags = c_long::from(libc::CLONE_FILES);
+    // SAFETY: as in `fork`.
+    let pid = checked(unsafe { libc::syscall(libc::SYS_clone, flags, NONE, NONE, NONE, NONE) })?;
+    let Some(other) = Pid::from_raw(pid as i32) else {
+        IS_COPY.store(true, Ordering::Relaxed);
+        exit_now(run())
+    };
+    match processors {
+        Some(processors) => processors.without_this().give_to(other),
         // SAFETY: gives up the processor for a moment.
-        _ => _ = unsafe { libc::sched_yield() },
+        None => _ = unsafe { libc::sched_yield() },
     }
-    Ok(Beside { pid, _lent: std::marker::PhantomData })
+    Ok(Beside { pid: pid as c_int })
+}
+
+impl Beside {
+    /// Waits for its end. Its exit code, if it had one.
+    pub(crate) fn join(mut self) -> Option<i32> {
+        self.wait()
+    }
+
+    fn wait(&mut self) -> Option<i32> {
+        let pid = std::mem::take(&mut self.pid);
+        if pid == 0 {
+            return None;
+        }
+        let mut status = 0;
+        loop {
+            // SAFETY: the status outlives the call.
+            match checked(c_long::from(unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) })) {
+                Err(Errno::INTR) => {}
+                Ok(_) if libc::WIFEXITED(status) => return Some(libc::WEXITSTATUS(status)),
+                Ok(_) | Err(_) => return None,
+            }
+        }
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        self.wait();
+    }
 }
 
 /// Processors that a process may run on.
@@ -260,41 +289,6 @@ impl std::fmt::Debug for Processors {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // SAFETY: counts the bits of a set.
         write!(f, "{} processors", unsafe { libc::CPU_COUNT(&self.0) })
-    }
-}
-
-/// The argument of a function started by [`spawn_beside`], by the type that it was given with.
-pub(crate) fn shared_argument<'a, T: Sync>(argument: *mut c_void) -> &'a T {
-    // SAFETY: only called in such a function, on the pointer that it got, with the type that its starter used.
-    unsafe { &*argument.cast_const().cast() }
-}
-
-impl Beside<'_> {
-    /// Waits for its end. Its exit code, if it had one.
-    pub(crate) fn join(mut self) -> Option<i32> {
-        self.wait()
-    }
-
-    fn wait(&mut self) -> Option<i32> {
-        let pid = std::mem::take(&mut self.pid);
-        if pid == 0 {
-            return None;
-        }
-        let mut status = 0;
-        loop {
-            // SAFETY: the status outlives the call.
-            match checked(c_long::from(unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) })) {
-                Err(Errno::INTR) => {}
-                Ok(_) if libc::WIFEXITED(status) => return Some(libc::WEXITSTATUS(status)),
-                Ok(_) | Err(_) => return None,
-            }
-        }
-    }
-}
-
-impl Drop for Beside<'_> {
-    fn drop(&mut self) {
-        self.wait();
     }
 }
 
@@ -420,12 +414,6 @@ pub(crate) fn place_fd(fd: RawFd, target: RawFd) -> Result<(), Errno> {
 pub(crate) fn borrow(fd: &RawFd) -> BorrowedFd<'_> {
     // SAFETY: only called with numbers that the plan or this process opened and keeps open meanwhile.
     unsafe { BorrowedFd::borrow_raw(*fd) }
-}
-
-/// A descriptor known by its number that somebody has left to whoever asks. Nobody else may.
-pub(crate) fn own(fd: RawFd) -> OwnedFd {
-    // SAFETY: only called once for a number, which was let go of for this.
-    unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
 /// Every signal back to its default action and none blocked: a program must not inherit our ignored SIGPIPE.
