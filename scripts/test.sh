@@ -16,6 +16,8 @@ scripts/build.sh debug redoma redoma-weakened
 
 step "preparing the runtime in $data"
 mkdir -p "$data" && chmod 755 "$data"
+# Programs of earlier builds, which the unprivileged half of the tests had copies of.
+[ ! -d "$data/bin" ] || find "$data/bin" -type f -mmin +180 -delete
 target/debug/redoma setup --data-dir "$data"
 if [ "$(id -u)" -eq 0 ]; then
     # The unprivileged half of the tests runs as this uid.
