@@ -197,7 +197,7 @@ pub(crate) struct Beside {
 /// Starts one: on another of these processors than this one's, or, without any, here and now, until it has to wait. It has its
 /// own copy of memory, its own working folder, namespaces and rights; `run` gives its exit code.
 ///
-/// Not in the same memory: the kernel then takes init's score for a program's that is about to let go of it.
+/// Not in the same memory: on Linux 6.1 programs then had init's score for when memory runs out (docs/performance.md).
 pub(crate) fn spawn_beside(
     run: impl FnOnce() -> c_int,
     processors: Option<Processors>,
