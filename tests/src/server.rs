@@ -21,6 +21,8 @@ pub const ADMIN: &str = "test-admin-key-0123456789abcdef";
 pub struct Home {
     folder: TempDir,
     mode: Mode,
+    /// Where its servers listen; 0: wherever there is room.
+    port: u16,
 }
 
 impl Home {
@@ -33,9 +35,23 @@ impl Home {
         }
         std::os::unix::fs::symlink(data_dir().join("runtimes"), folder.path().join("runtimes"))
             .expect("it is new");
-        let home = Self { folder, mode };
+        let home = Self { folder, mode, port: 0 };
         home.configure("");
         home
+    }
+
+    /// All its servers have one port, as a user's have. It is below those that the system gives to whoever asks for any.
+    #[must_use]
+    pub fn with_one_port(mut self) -> Self {
+        let likely = 20_000 + std::process::id() % 10_000;
+        let is_free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
+        self.port =
+            (likely..32_000).filter_map(|port| port.try_into().ok()).find(is_free).expect("a free port");
+        self
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     pub fn path(&self) -> &Path {
@@ -75,7 +91,8 @@ impl Home {
         program: PathBuf,
         change: impl FnOnce(&mut Command) -> &mut Command,
     ) -> Server {
-        let mut command = command(program, self.mode, ["serve", "--listen", "127.0.0.1:0", "--log", "json"]);
+        let listen = format!("127.0.0.1:{}", self.port);
+        let mut command = command(program, self.mode, ["serve", "--listen", &listen, "--log", "json"]);
         command.env("REDOMA_DATA_DIR", self.path());
         command.env("REDOMA_API_KEY", ADMIN);
         change(&mut command).stdout(Stdio::null()).stderr(Stdio::piped());

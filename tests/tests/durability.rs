@@ -396,7 +396,7 @@ fn killed_again_and_again(mode: Mode, times: usize) {
     let again = format!("REDOMA_TEST_SEED={seed} repeats it");
     eprintln!("{again}");
     let mut random = Random(seed);
-    let home = Home::new(mode);
+    let home = Home::new(mode).with_one_port();
     home.configure(CONFIGURATION);
     let memory = Memory::default();
     let mut servers = BTreeSet::new();

@@ -335,6 +335,24 @@ fn keys_are_made_and_taken_back_beside_a_running_server() {
 }
 
 #[test]
+fn a_port_that_is_taken_is_waited_for_but_not_for_long() {
+    let home = home(Mode::available()[0], "").with_one_port();
+    let taken = std::net::TcpListener::bind(("127.0.0.1", home.port())).unwrap();
+    let place = format!("127.0.0.1:{}", home.port());
+    let mut refused = home.command(&["serve", "--listen", &place]);
+    let (code, _, err) = text_of(refused.env("REDOMA_API_KEY", ADMIN));
+    assert_eq!(code, OWN_FAILURE, "{err}");
+    assert!(err.contains(&format!("can't listen on {place}")) && err.contains("--listen"), "{err}");
+    let frees_it = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        drop(taken);
+    });
+    let server = home.serve();
+    frees_it.join().unwrap();
+    assert_eq!(server.get("/healthz").send().status, 200);
+}
+
+#[test]
 fn a_data_folder_has_one_server() {
     for mode in Mode::available() {
         let home = home(mode, "");

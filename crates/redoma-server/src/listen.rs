@@ -23,6 +23,8 @@ use crate::telemetry::Exporter;
 
 /// How long the head of a request may take.
 const HEAD: Duration = Duration::from_secs(15);
+/// How long a port may still be taken when a server starts.
+const PORT: Duration = Duration::from_secs(2);
 /// How long a client may leave what is sent to it unread.
 const UNREAD: Duration = Duration::from_mins(1);
 
@@ -35,6 +37,19 @@ pub enum ServeError {
              listen on 127.0.0.1 or use keys"
     )]
     OpenToAll { address: SocketAddr },
+}
+
+/// A server that was killed while it made a sandbox out of a copy of itself leaves a copy that has the port for a moment.
+async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let give_up = Instant::now() + PORT;
+    loop {
+        match TcpListener::bind(address).await {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < give_up => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            bound => return bound,
+        }
+    }
 }
 
 /// A server that has its port.
@@ -50,7 +65,7 @@ impl Listening {
             return Err(ServeError::OpenToAll { address });
         }
         let failed = |source| ServeError::Listen { address, source };
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let listener = bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         Ok(Self { listener, address })
     }

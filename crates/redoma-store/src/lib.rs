@@ -15,6 +15,7 @@
 //! | `sqlite/` | the database of this host |
 //! | `blobs.rs` | bytes: in a folder, written whole or not at all |
 //! | `audit/` | who did what, in an order that can't be changed unnoticed |
+//! | `only.rs` | a file that one process at a time holds |
 //! | `reserve.rs` | removals on a full disk |
 //! | `key.rs` | secrets: made, shown once, stored as hashes |
 //! | `random.rs` | ids |
@@ -25,6 +26,7 @@ mod blobs;
 mod clock;
 mod key;
 mod metadata;
+mod only;
 mod random;
 mod reserve;
 mod sqlite;
@@ -38,6 +40,7 @@ pub use metadata::{
     Added, Commit, Disk, ExecutionRecord, FailedLogin, FileRecord, Metadata, NewExecution, NewFile, Quota,
     Refused, SessionChange, SessionQuery, Totals,
 };
+pub use only::OnlyOne;
 pub use random::{new_execution_id, new_session_id};
 pub use sqlite::Sqlite;
 pub use store::{FileDetails, InUse, NewSession, Outcome, Store, Swept};

@@ -1,6 +1,6 @@
 //! `redoma serve`: the wiring of store, engine and server, from the first lock to an orderly end.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{IsTerminal, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt;
@@ -15,8 +15,7 @@ use redoma_engine::readers::Readers;
 use redoma_engine::{Engine, Host, Level, Runtime, libraries, pressure};
 use redoma_model::{ByteSize, Layer, Owner, Role};
 use redoma_server::{App, KernelLimits, Listening, Reload, ServerConfig, Versions};
-use redoma_store::{KeyRecord, NewKey, Secret, Store};
-use rustix::fs::FlockOperation;
+use redoma_store::{KeyRecord, NewKey, OnlyOne, Secret, Store};
 
 use crate::cli::{Global, LogFormat, ServeArguments};
 use crate::config::{AuthSetting, Config, data_dir};
@@ -300,19 +299,12 @@ fn address(listen: Option<&str>) -> anyhow::Result<SocketAddr> {
 }
 
 /// Two servers on one data folder would each think that the other's unfinished files are a crash's.
-pub fn lock(data_dir: &Path) -> anyhow::Result<File> {
+pub fn lock(data_dir: &Path) -> anyhow::Result<OnlyOne> {
     let path = data_dir.join("serve.lock");
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)
-        .with_context(|| format!("can't write {}", path.display()))?;
-    if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        bail!("a server is running on {} already; use another --data-dir, or stop it", data_dir.display());
-    }
-    Ok(file)
+    let held = OnlyOne::hold(&path).with_context(|| format!("can't write {}", path.display()))?;
+    held.with_context(|| {
+        format!("a server is running on {} already; use another --data-dir, or stop it", data_dir.display())
+    })
 }
 
 fn log(format: Option<LogFormat>) {

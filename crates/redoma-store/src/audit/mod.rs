@@ -38,9 +38,9 @@ mod walk;
 mod watch;
 mod writer;
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -49,10 +49,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use redoma_model::{AuditEvent, AuditQuery, AuditRecord, AuditSettings, AuditedCode, KeptCode, KeptOutput};
-use rustix::fs::FlockOperation;
 use sha2::{Digest, Sha256};
 
 use crate::clock::Clock;
+use crate::only::OnlyOne;
 use crate::random::hex;
 use head::HeadFile;
 use index::Terms;
@@ -150,7 +150,7 @@ pub struct Audit {
     found: FoundAudit,
     indexer: Option<JoinHandle<()>>,
     keeper: Option<Keeper>,
-    _lock: File,
+    _lock: OnlyOne,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -391,14 +391,10 @@ impl Drop for Audit {
 }
 
 /// Two writers would each continue the chain from the same record.
-fn only_one(folder: &Path) -> Result<File, AuditError> {
+fn only_one(folder: &Path) -> Result<OnlyOne, AuditError> {
     let path = folder.join("lock");
-    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
-    let file = file.map_err(|source| AuditError::files(&path, source))?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(_) => Err(AuditError::Locked { folder: folder.to_owned() }),
-    }
+    let held = OnlyOne::hold(&path).map_err(|source| AuditError::files(&path, source))?;
+    held.ok_or_else(|| AuditError::Locked { folder: folder.to_owned() })
 }
 
 /// The key in the folder, if whoever asks may read it.
