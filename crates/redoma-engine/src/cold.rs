@@ -1,16 +1,17 @@
 //! One run in a sandbox made for it, and gone with it.
 
+use std::cell::LazyCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use redoma_jail::cgroup::{CgroupError, Entry, Group, GroupLimits, Hierarchy};
 use redoma_jail::janitor::{Janitor, Leftovers, Made, OwnerTag};
-use redoma_jail::{Plan, SignalPipe, Starting, Stdio, TreeEntry, Weakening};
+use redoma_jail::{Plan, Sandbox, SignalPipe, Starting, Stdio, TreeEntry, Weakening};
 use redoma_model::{IsolationReport, Layer, RunReport};
 
 use crate::host::{Host, Refused, has_swap};
-use crate::identity::Identities;
+use crate::identity::{Identities, Identity};
 use crate::outcome::{add_files, report};
 use crate::pipes::Pipes;
 use crate::program::Invocation;
@@ -24,6 +25,9 @@ use crate::supervise::{Interrupt, Observer, Supervisor};
 pub struct Place<'a> {
     pub host: &'a Host,
     pub data_dir: &'a Path,
+    /// Whether the calling process ends after one run: then what is left of the sandbox goes with it, and that takes less time
+    /// than to end it first.
+    pub is_last: bool,
     /// Layers that the operator lets be missing.
     pub waived: &'a [Layer],
 }
@@ -35,7 +39,7 @@ pub fn run(
     mut request: RunRequest<'_>,
     observer: &mut dyn Observer,
 ) -> Result<RunReport, RunError> {
-    let Place { host, data_dir, waived } = place;
+    let Place { host, data_dir, is_last, waived } = place;
     if request.tools.is_some() {
         return Err(RunError::ToolsWithoutEngine);
     }
@@ -50,14 +54,15 @@ pub fn run(
         .program()?;
 
     let run_parent = data_dir.join("run");
-    let tag = OwnerTag::new();
+    // Found out when something is to be made by that name: mostly while the sandbox is on its way already.
+    let tag = LazyCell::new(OwnerTag::new);
     let identities = Identities::find()?;
     let identity = identities.take()?;
     let ids = identity.ids;
     let signals = SignalPipe::block().map_err(io::Error::from)?;
     // Nothing is made on the host that the janitor does not know of already. Without inputs that is first the cgroup, and
     // the janitor can be started beside the sandbox.
-    let leftovers = Leftovers {
+    let leftovers = LazyCell::new(|| Leftovers {
         made: Made::OneRun {
             cgroup_folders: host
                 .hierarchy
@@ -68,7 +73,7 @@ pub fn run(
         },
         cgroup_parents: host.hierarchy.iter().flat_map(Hierarchy::parents).collect(),
         run_parent: run_parent.clone(),
-    };
+    });
     let start_janitor = || Janitor::start(&leftovers, identities.uids());
     let early_janitor = (!request.inputs.is_empty()).then(start_janitor).transpose()?;
     let mut tree = runtime.tree()?;
@@ -93,7 +98,7 @@ pub fn run(
         Stdio { stdin: theirs.stdin.as_fd(), stdout: theirs.stdout.as_fd(), stderr: theirs.stderr.as_fd() };
     let limits_of_group = GroupLimits::from_limits(limits, || runtime.block_device());
     let make_group = |hierarchy: &Hierarchy| hierarchy.create(tag.as_str(), &limits_of_group);
-    let (mut janitor, group, starting) = begin(host, &plan, stdio, early_janitor, start_janitor, make_group)?;
+    let (janitor, group, starting) = begin(host, &plan, stdio, early_janitor, start_janitor, make_group)?;
     add_group_layers(group.as_deref(), waived, &mut layers)?;
     let mut sandbox = starting.finish(group.as_deref())?;
     drop(theirs);
@@ -126,23 +131,38 @@ pub fn run(
     let report = report(request.language.id, &request.terms, watched, isolation, observer);
     let code = std::mem::take(&mut request.source.code);
     let report = add_files(report, sandbox.workspace(), (&script, &code), &mut request, limits);
-    // Nothing runs any more but perhaps the sandbox's own init, which is on its way out. It and the group go while the answer
-    // is read; the janitor sees to it, and keeps the uid meanwhile. In the attack suite's own build somebody looks at what is
-    // left right after this.
     drop(run_folder);
-    if abandoned {
-        std::mem::forget(group);
-        janitor.dismiss();
-    } else if weakening.has("kill") || !Janitor::outlives_us() {
-        sandbox.kill_and_wait();
-        drop(group);
-        janitor.dismiss();
-    } else {
-        sandbox.leave_to_its_end();
-        std::mem::forget((group, identity));
-        janitor.hand_over();
-    }
+    Remains { sandbox, group, identity, janitor }.leave(abandoned, is_last);
     report
+}
+
+/// What a run leaves on the host. Nothing runs any more but perhaps the sandbox's own init, which is on its way out.
+struct Remains {
+    sandbox: Sandbox,
+    group: Option<Box<dyn Group>>,
+    identity: Identity,
+    janitor: Janitor,
+}
+
+impl Remains {
+    /// All that goes while the answer is read: the janitor sees to it, and keeps the uid meanwhile. In the attack suite's own
+    /// build somebody looks at what is left right after this.
+    fn leave(mut self, abandoned: bool, is_last: bool) {
+        if abandoned {
+            std::mem::forget(self.group);
+            self.janitor.dismiss();
+        } else if Weakening::from_environment().has("kill") || !Janitor::outlives_us() {
+            self.sandbox.kill_and_wait();
+            drop(self.group);
+            self.janitor.dismiss();
+        } else if is_last {
+            std::mem::forget(self);
+        } else {
+            self.sandbox.leave_to_its_end();
+            std::mem::forget((self.group, self.identity));
+            self.janitor.hand_over();
+        }
+    }
 }
 
 /// A sandbox on its way, and what goes with it.

@@ -29,8 +29,8 @@ impl Host {
         Self {
             hierarchy: Hierarchy::find(),
             landlock_abi: landlock::abi().ok(),
-            has_cgroup_namespaces: trial::has_namespace("cgroup"),
-            has_time_namespaces: trial::has_namespace("time"),
+            has_cgroup_namespaces: trial::has_cgroup_namespaces(),
+            has_time_namespaces: trial::has_time_namespaces(),
         }
     }
 

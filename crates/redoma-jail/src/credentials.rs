@@ -24,8 +24,8 @@ pub(crate) fn become_sandbox_user(ids: Ids) -> Result<(), Errno> {
     rustix::thread::set_thread_res_uid(uid, uid, uid)
 }
 
-/// No capability in any set, none to be had again, and no way to be examined by others.
-pub(crate) fn give_up_everything() -> Result<(), Errno> {
+/// Nothing brings capabilities from here on: neither exec, nor a change of uid. Those that are there stay.
+pub(crate) fn gain_none() -> Result<(), Errno> {
     gain_no_privileges()?;
     rustix::thread::clear_ambient_capability_set()?;
     rustix::thread::set_keep_capabilities(false)?;
@@ -47,6 +47,11 @@ pub(crate) fn give_up_everything() -> Result<(), Errno> {
             Err(errno) => return Err(errno),
         }
     }
+    Ok(())
+}
+
+/// No capability in any set, and no way to be examined by others.
+pub(crate) fn have_none() -> Result<(), Errno> {
     let none = CapabilitySet::empty();
     rustix::thread::set_capabilities(
         None,

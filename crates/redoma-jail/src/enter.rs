@@ -5,15 +5,14 @@
 //! locks, no panics. The order matters:
 //!
 //! 1. Let go of every descriptor that the sandbox must not have, and ask to die with the supervisor.
-//! 2. The host name. A network of its own, which is made while the next steps go on (`errand.rs`).
+//! 2. The host name. A network of its own, which is made while the next steps go on (`network.rs`).
 //! 3. Open the runtime's folders *as the supervisor's uid*, read-only from the first moment; then wait for the
 //!    supervisor's go (the uid map is written) and become the sandbox's uid. From here on the host's files are out of reach but for those descriptors.
-//! 4. Build the root beside the old one, change into it, and cover what `/proc` should not tell while the old one is
-//!    taken off. Go into the network, at the latest now.
+//! 4. Build the root beside the old one, change into it, and cover what `/proc` should not tell.
 //! 5. Enter the cgroup, which the supervisor has made meanwhile, and a namespace that hides where it is. Nothing before
 //!    this uses memory that the code has a say in.
-//! 6. Set the limits, give up all capabilities for good, install the system call filter, then fork. The parent goes on
-//!    as init (`init.rs`); the child goes under Landlock, and execs.
+//! 6. Set the limits, go into the network, give up all capabilities for good, install the system call filter, then fork.
+//!    The parent goes on as init (`init.rs`); the child goes under Landlock, and execs.
 //!
 //! A sandbox that is made ahead of its use goes the same way to the end of step 5, and then waits: `warm.rs`. A nursery,
 //! which runs nothing but our own code, keeps some rights in step 6 and has neither filter nor Landlock: `nursery/`.
@@ -24,7 +23,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use crate::errand::{AtOnce, Errands, Network};
+use crate::network::{MadeBy, Network};
 use crate::plan::{Plan, Role};
 use crate::spawn::{Report, Stdio};
 use crate::step::Step;
@@ -67,8 +66,8 @@ pub(crate) struct Prepared<'a> {
     pub(crate) keep: Vec<RawFd>,
     /// For the program's process, until it is the program; none where that is forked.
     pub(crate) stack: Option<Stack>,
-    /// Where somebody waits for the sandbox.
-    pub(crate) errands: Option<Errands>,
+    /// Another, where somebody waits for the sandbox.
+    pub(crate) network: MadeBy,
 }
 
 /// The namespaces to clone into. The network's comes while others are furnished, the cgroup's from within the cgroup.
@@ -112,6 +111,8 @@ pub(crate) enum Maker {
 pub(crate) struct Built {
     pub(crate) oom_score: OwnedFd,
     pub(crate) root: mounts::Sealed,
+    /// To go into, while there are rights left to do that.
+    pub(crate) network: Option<Network>,
 }
 
 /// Steps 1 to 5.
@@ -131,8 +132,8 @@ pub(crate) fn build(prepared: &Prepared<'_>, maker: Maker) -> Result<Built, Fail
         rustix::system::sethostname(b"redoma").at(Step::Hostname)?;
         rustix::system::setdomainname(b"(none)").at(Step::Hostname)?;
     }
-    let errands = prepared.errands;
-    let mut network = if plan.weakening.has("net_namespace") { None } else { Some(Network::begin(errands)?) };
+    let network =
+        (!plan.weakening.has("net_namespace")).then(|| Network::begin(prepared.network)).transpose()?;
 
     sys::make_mounts_private().at(Step::DetachMounts)?;
     mounts::open_sources(plan)?;
@@ -143,11 +144,7 @@ pub(crate) fn build(prepared: &Prepared<'_>, maker: Maker) -> Result<Built, Fail
     die_with_supervisor(talk, may_outlive)?;
 
     let root = mounts::build_root(plan)?;
-    if errands.is_none_or(|errands| errands.at_once == AtOnce::One) {
-        network.take().map_or(Ok(()), Network::enter)?;
-    }
-    let root = mounts::change_root(plan, root, errands)?;
-    network.map_or(Ok(()), Network::enter)?;
+    let root = mounts::change_root(plan, root)?;
     let folders = [root.workspace.as_fd(), root.beside.as_fd()];
     Report::Ready.send_with_fds(talk, &folders).at(Step::OpenWorkspace)?;
 
@@ -156,15 +153,16 @@ pub(crate) fn build(prepared: &Prepared<'_>, maker: Maker) -> Result<Built, Fail
     if plan.cgroup_namespace {
         sys::unshare(libc::CLONE_NEWCGROUP).at(Step::CgroupNamespace)?;
     }
-    Ok(Built { oom_score, root })
+    Ok(Built { oom_score, root, network })
 }
 
 /// All steps; what comes back is the child for init to wait for.
 fn enter(prepared: &Prepared<'_>) -> Result<init::Started, Failure> {
     let plan = prepared.plan;
-    let Built { oom_score, root } = build(prepared, Maker::Supervisor)?;
+    let Built { oom_score, root, network } = build(prepared, Maker::Supervisor)?;
     mounts::write_script(plan, &root.workspace).at(Step::WriteScript)?;
     drop(root);
+    let ruleset = landlock_of(plan)?;
 
     // Before the fork, so that there is no moment in which the program runs beside an init that still has rights.
     match plan.role {
@@ -172,9 +170,16 @@ fn enter(prepared: &Prepared<'_>) -> Result<init::Started, Failure> {
             if !plan.weakening.has("rlimits") {
                 credentials::set_rlimits(None, plan.rlimits).at(Step::Rlimits)?;
             }
-            give_up_rights(plan, AsSeen::ByNobody)?;
+            gain_no_capabilities(plan)?;
+            // The last that needs rights. It was made meanwhile, and takes longest.
+            network.map_or(Ok(()), Network::enter)?;
+            give_up_capabilities(plan, AsSeen::ByNobody)?;
+            if !plan.weakening.has("seccomp") {
+                sys::install_seccomp(plan.seccomp.program()).at(Step::Seccomp)?;
+            }
         }
         Role::Nursery => {
+            network.map_or(Ok(()), Network::enter)?;
             // The other limits are its sandboxes' own: what is lowered here could not be raised there.
             if !plan.weakening.has("rlimits") {
                 credentials::dump_no_core(None).at(Step::Rlimits)?;
@@ -188,7 +193,7 @@ fn enter(prepared: &Prepared<'_>) -> Result<init::Started, Failure> {
     // The child is the first to go when memory runs out, so that init outlives it and can tell what happened. It
     // inherits the score; init takes its own back.
     rustix::io::write(&oom_score, b"1000").at(Step::OomScore)?;
-    let mut start = ProgramStart { prepared, failure: None };
+    let mut start = ProgramStart { prepared, ruleset: ruleset.as_ref(), failure: None };
     let stack = prepared.stack.as_ref().ok_or(Errno::NOMEM).at(Step::Fork)?;
     let pid = sys::spawn_borrowing(stack, become_program, &mut start).at(Step::Fork)?;
     let _ = rustix::io::pwrite(&oom_score, b"0", 0);
@@ -204,6 +209,8 @@ fn enter(prepared: &Prepared<'_>) -> Result<init::Started, Failure> {
 /// What the program's process is told, and tells if it fails before it is the program.
 struct ProgramStart<'a> {
     prepared: &'a Prepared<'a>,
+    /// Landlock's.
+    ruleset: Option<&'a OwnedFd>,
     failure: Option<Failure>,
 }
 
@@ -211,7 +218,7 @@ struct ProgramStart<'a> {
 extern "C" fn become_program(argument: *mut c_void) -> c_int {
     let start: &mut ProgramStart<'_> = sys::borrowed_argument(argument);
     let prepared = start.prepared;
-    start.failure = last_steps(prepared).err().or_else(|| {
+    start.failure = last_steps(prepared, start.ruleset).err().or_else(|| {
         // Comes back only if it failed.
         let errno = sys::exec(&prepared.plan.program.path, &prepared.argv, &prepared.envp);
         Some(Failure { step: Step::Exec, errno, entry: u16::MAX })
@@ -228,21 +235,20 @@ pub(crate) enum AsSeen {
     ByItsUser,
 }
 
-/// Gives up what no program may have, for good, and closes the kernel's doors.
-pub(crate) fn give_up_rights(plan: &Plan, seen: AsSeen) -> Result<(), Failure> {
-    give_up_capabilities(plan, seen)?;
-    if !plan.weakening.has("seccomp") {
-        sys::install_seccomp(plan.seccomp.program()).at(Step::Seccomp)?;
+/// From here on there is no way to get more of them than there are.
+pub(crate) fn gain_no_capabilities(plan: &Plan) -> Result<(), Failure> {
+    if plan.weakening.has("capabilities") {
+        return Ok(());
     }
-    Ok(())
+    credentials::gain_none().at(Step::Capabilities)
 }
 
-/// The first half of that.
+/// And from here on there are none.
 pub(crate) fn give_up_capabilities(plan: &Plan, seen: AsSeen) -> Result<(), Failure> {
     if plan.weakening.has("capabilities") {
         credentials::keep_all_capabilities().at(Step::Capabilities)?;
     } else {
-        credentials::give_up_everything().at(Step::Capabilities)?;
+        credentials::have_none().at(Step::Capabilities)?;
     }
     if seen == AsSeen::ByItsUser {
         credentials::be_dumpable().at(Step::Capabilities)?;
@@ -260,18 +266,22 @@ pub(crate) fn settle(stdio: Stdio<RawFd>) -> Result<(), Failure> {
     rustix::process::chdir(c"/mnt/data").at(Step::WorkingFolder)
 }
 
-/// The wall that only the program's own process is behind: init stays outside of it.
-pub(crate) fn go_behind_landlock(plan: &Plan) -> Result<(), Failure> {
+/// The wall that only the program's own process goes behind: init stays outside of it.
+pub(crate) fn landlock_of(plan: &Plan) -> Result<Option<OwnedFd>, Failure> {
     match &plan.landlock {
-        Some(landlock) if !plan.weakening.has("landlock") => landlock.restrict().at(Step::Landlock),
-        _ => Ok(()),
+        Some(landlock) if !plan.weakening.has("landlock") => landlock.ruleset().at(Step::Landlock).map(Some),
+        _ => Ok(None),
     }
 }
 
-fn last_steps(prepared: &Prepared<'_>) -> Result<(), Failure> {
+pub(crate) fn go_behind_landlock(ruleset: Option<&OwnedFd>) -> Result<(), Failure> {
+    ruleset.map_or(Ok(()), |ruleset| sys::landlock_restrict(ruleset.as_fd())).at(Step::Landlock)
+}
+
+fn last_steps(prepared: &Prepared<'_>, ruleset: Option<&OwnedFd>) -> Result<(), Failure> {
     settle(prepared.stdio)?;
     sys::reset_signals().at(Step::Session)?;
-    go_behind_landlock(prepared.plan)?;
+    go_behind_landlock(ruleset)?;
     // All of ours are close-on-exec, and all others were closed at the start: a second lock on the same door.
     if !prepared.plan.weakening.has("close_fds") {
         sys::close_all_on_exec().at(Step::Stdio)?;

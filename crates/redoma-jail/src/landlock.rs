@@ -5,7 +5,7 @@
 //! abstract sockets are scoped too where the ABI has it (6), which also shields init.
 
 use std::ffi::CString;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -114,15 +114,20 @@ impl LandlockPlan {
         Self { ruleset, size: attribute_size(abi), rules: Vec::new() }
     }
 
-    /// Puts this process, and what it will start, under the rules. All of them or an error.
-    pub(crate) fn restrict(&self) -> Result<(), Errno> {
+    /// The rules as the kernel holds them, with the places that the paths lead to now. All of them or an error.
+    pub(crate) fn ruleset(&self) -> Result<OwnedFd, Errno> {
         let ruleset = sys::landlock_create(self.ruleset, self.size)?;
         for rule in &self.rules {
             let place = rustix::fs::open(&*rule.path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
             let access = if rule.is_file { rule.access & FOR_FILES } else { rule.access };
             sys::landlock_allow_beneath(ruleset.as_fd(), place.as_fd(), access)?;
         }
-        sys::landlock_restrict(ruleset.as_fd())
+        Ok(ruleset)
+    }
+
+    /// Puts this process, and what it will start, under the rules.
+    pub(crate) fn restrict(&self) -> Result<(), Errno> {
+        sys::landlock_restrict(self.ruleset()?.as_fd())
     }
 }
 

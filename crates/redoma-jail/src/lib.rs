@@ -10,12 +10,12 @@
 //! | `plan.rs` | what a sandbox looks like, complete before anything is cloned |
 //! | `spawn.rs` | the outside: clone, id maps, cgroup, the talk with the inside |
 //! | `enter.rs` | the inside, first half: from the clone to `execve`, step by step |
-//! | `errand.rs` | what the kernel takes its time for, done beside that |
 //! | `init.rs` | the inside, second half: PID 1 |
 //! | `kernel.rs` | a session's process that goes on, and its copies that wait |
 //! | `warm.rs` | the inside of a sandbox that is made ahead and waits |
 //! | `nursery/` | where such sandboxes are made: a jail of our own around those who make them |
 //! | `mounts.rs` | the root, the scratch file system, `/proc`, `/dev`, the workspace |
+//! | `network.rs` | a network with nothing in it, made while other steps go on |
 //! | `credentials.rs` | uid, capabilities, securebits, no_new_privs, rlimits |
 //! | `recluse.rs` | a process of our own that reads what nobody trusts |
 //! | `landlock.rs`, `seccomp/` | the two walls that stay when all else has failed |
@@ -30,13 +30,13 @@
 pub mod cgroup;
 mod credentials;
 mod enter;
-mod errand;
 pub mod host_uid;
 mod init;
 pub mod janitor;
 pub mod kernel;
 pub mod landlock;
 mod mounts;
+mod network;
 pub mod nursery;
 mod plan;
 pub mod recluse;

@@ -17,7 +17,6 @@ use rustix::mount::{
 };
 
 use crate::enter::{At, Failure};
-use crate::errand::{Errands, OldRoot};
 use crate::plan::{Plan, Role, TreeEntry};
 use crate::step::Step;
 use crate::sys;
@@ -137,13 +136,12 @@ pub(crate) struct Sealed {
 }
 
 /// Makes the new root the only one, finishes the workspace and seals everything.
-pub(crate) fn change_root(plan: &Plan, built: Root, errands: Option<Errands>) -> Result<Sealed, Failure> {
+pub(crate) fn change_root(plan: &Plan, built: Root) -> Result<Sealed, Failure> {
     let Root { root, scratch } = built;
     rustix::process::fchdir(&root).at(Step::PivotRoot)?;
     rustix::process::pivot_root(c".", c".").at(Step::PivotRoot)?;
-    // The old root now lies on top of the new one at the same place: take it off, and it is gone for good. Until then
-    // nothing here goes by way of the new root's own place: paths start below it, at what is mounted or open there.
-    let old_root = OldRoot::take_off(errands)?;
+    // The old root now lies on top of the new one at the same place: take it off, and it is gone for good.
+    rustix::mount::unmount(c".", UnmountFlags::DETACH).at(Step::PivotRoot)?;
     rustix::process::chdir(c"/").at(Step::PivotRoot)?;
     // Over a covered /proc the kernel lets nobody mount another, which a nursery's sandboxes each do.
     if plan.role == Role::Code && !plan.weakening.has("mask_proc") {
@@ -165,7 +163,6 @@ pub(crate) fn change_root(plan: &Plan, built: Root, errands: Option<Errands>) ->
         sys::add_mount_attributes(root.as_fd(), MountAttrFlags::MOUNT_ATTR_RDONLY.bits().into(), false)
             .at(Step::SealRoot)?;
     }
-    old_root.gone()?;
     Ok(Sealed { workspace, beside, scratch })
 }
 

@@ -17,8 +17,8 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use crate::SANDBOX_ID;
 use crate::cgroup::{Entry, Group};
 use crate::enter::{self, Failure, Prepared};
-use crate::errand::{AtOnce, Errands};
 use crate::host_uid;
+use crate::network::MadeBy;
 use crate::plan::{Ids, Plan, Role};
 use crate::seccomp::Leave;
 use crate::step::{JailError, Step};
@@ -255,7 +255,6 @@ impl<'a> Starting<'a> {
             Role::Code => Processors::of_this_process(),
             Role::Nursery => None,
         };
-        let at_once = if into.is_some() { AtOnce::One } else { AtOnce::Both };
         let prepared = Prepared {
             plan,
             argv: StringPointers::new(plan.program.argv.iter().map(CString::as_c_str)),
@@ -264,7 +263,10 @@ impl<'a> Starting<'a> {
             talk: inner_talk.as_raw_fd(),
             keep: Prepared::keep_list(stdio, &[&inner_talk]),
             stack: Some(Stack::new()),
-            errands: (plan.role == Role::Code).then_some(Errands { processors, at_once }),
+            network: match plan.role {
+                Role::Code => MadeBy::Another(processors),
+                Role::Nursery => MadeBy::This,
+            },
         };
         let cloned = sys::clone_into(enter::namespaces(plan), into).map_err(|errno| JailError::Step {
             step: Step::Clone,

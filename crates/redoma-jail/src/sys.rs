@@ -194,8 +194,7 @@ pub(crate) struct Beside {
     pid: c_int,
 }
 
-/// Starts one: on another of these processors than this one's, or, without any, here and now, until it has to wait. It has its
-/// own copy of memory, its own working folder, namespaces and rights; `run` gives its exit code.
+/// Starts one, on another of these processors than this one's. It has its own copy of memory, its own working folder, namespaces and rights; `run` gives its exit code.
 ///
 /// Not in the same memory: on Linux 6.1 programs then had init's score for when memory runs out (docs/performance.md).
 pub(crate) fn spawn_beside(
@@ -211,21 +210,15 @@ pub(crate) fn spawn_beside(
         IS_COPY.store(true, Ordering::Relaxed);
         exit_now(run())
     };
-    match processors {
-        Some(processors) => processors.without_this().give_to(other),
-        // SAFETY: gives up the processor for a moment.
-        None => _ = unsafe { libc::sched_yield() },
+    if let Some(processors) = processors {
+        processors.without_this().give_to(other);
     }
     Ok(Beside { pid: pid as c_int })
 }
 
 impl Beside {
-    /// Waits for its end. Its exit code, if it had one.
-    pub(crate) fn join(mut self) -> Option<i32> {
-        self.wait()
-    }
-
-    fn wait(&mut self) -> Option<i32> {
+    /// Waits for its end. Its exit code, if it had one; the first time only.
+    pub(crate) fn join(&mut self) -> Option<i32> {
         let pid = std::mem::take(&mut self.pid);
         if pid == 0 {
             return None;
@@ -244,7 +237,7 @@ impl Beside {
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        self.wait();
+        self.join();
     }
 }
 

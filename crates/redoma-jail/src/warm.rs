@@ -14,9 +14,11 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use crate::enter::{
-    AsSeen, At, Built, Failure, Maker, Prepared, build, give_up_capabilities, go_behind_landlock, settle,
+    AsSeen, At, Built, Failure, Maker, Prepared, build, gain_no_capabilities, give_up_capabilities,
+    go_behind_landlock, landlock_of, settle,
 };
 use crate::kernel::KernelLine;
+use crate::network::Network;
 use crate::nursery::{Assignment, ExecPayload, Reader, Received, ReceivedWork, SandboxFor, Work};
 use crate::plan::{Plan, Program, Rlimits};
 use crate::spawn::{Report, receive};
@@ -70,7 +72,8 @@ fn split(
 ) -> Result<Side, Failure> {
     // Who made this process does not wait for its children; init does.
     sys::reap_children(sys::Reaping::ByWaiting).at(Step::Fork)?;
-    let Built { oom_score, root } = build(prepared, Maker::Nursery)?;
+    let Built { oom_score, root, network } = build(prepared, Maker::Nursery)?;
+    network.map_or(Ok(()), Network::enter)?;
     // As in `enter.rs`: the child is the first to go when memory runs out.
     rustix::io::write(&oom_score, b"1000").at(Step::OomScore)?;
     let forked = match becomes {
@@ -135,6 +138,7 @@ impl Waiting {
             let own = Rlimits { nofile: u64::MAX, ..assignment.rlimits };
             credentials::set_rlimits(None, own).at(Step::Rlimits)?;
         }
+        gain_no_capabilities(plan)?;
         give_up_capabilities(plan, AsSeen::ByNobody)?;
         if plan.weakening.has("init") {
             credentials::be_dumpable().at(Step::Init)?;
@@ -262,9 +266,10 @@ fn seal(
         sys::close_all_but(&[line.as_raw_fd()]).at(Step::Stdio)?;
     }
     // It may go through no exec, after which its own /proc/self would be its own.
+    gain_no_capabilities(plan)?;
     give_up_capabilities(plan, AsSeen::ByItsUser)?;
     let listener = if plan.weakening.has("seccomp") { None } else { install_filter(plan, becomes)? };
-    go_behind_landlock(plan)?;
+    go_behind_landlock(landlock_of(plan)?.as_ref())?;
     Ok(listener)
 }
 

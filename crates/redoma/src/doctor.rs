@@ -152,7 +152,7 @@ fn namespaces() -> Vec<Check> {
             &fix,
         ));
     }
-    checks.push(if trial::has_namespace("time") {
+    checks.push(if trial::has_time_namespaces() {
         Check::ok("time namespaces", "there")
     } else {
         Check::missing("time namespaces", "not there", "Linux 5.6 or newer with CONFIG_TIME_NS")
@@ -283,7 +283,7 @@ fn whole_sandbox(host: &Host, config: &Config, waived: &[Layer], data_dir: &Path
             last_value: false,
             tools: None,
         };
-        Ok(redoma_engine::run(Place { host, data_dir, waived }, &runtime, request, &mut ())?)
+        Ok(redoma_engine::run(Place { host, data_dir, is_last: false, waived }, &runtime, request, &mut ())?)
     };
     match run() {
         Ok(report) if report.stdout.text == "ready\n" => {

@@ -77,7 +77,7 @@ pub fn run(global: &Global, mut arguments: Box<RunArguments>) -> anyhow::Result<
         warm(&config, &data_dir, &profile, request, &mut shown)?
     } else {
         let runtime = Runtime::find(&profile.runtime, &data_dir)?;
-        let place = Place { host: &host, data_dir: &data_dir, waived: &waived };
+        let place = Place { host: &host, data_dir: &data_dir, is_last: true, waived: &waived };
         redoma_engine::run(place, &runtime, request, &mut shown)
     };
     let (report, failed) = match ran {

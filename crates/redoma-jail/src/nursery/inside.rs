@@ -14,6 +14,7 @@ use super::blueprint::PlanAhead;
 use super::message::{self, Answer, Hurry, Request, WarmUp};
 use super::{BLUEPRINT, Blueprint, INBOX};
 use crate::enter::{self, At, Failure, Prepared};
+use crate::network::MadeBy;
 use crate::plan::{Ids, Program, Role};
 use crate::spawn::{Stdio, write_id_maps};
 use crate::step::{JailError, Step};
@@ -132,7 +133,7 @@ impl Server {
             talk: talk.as_raw_fd(),
             keep: Prepared::keep_list(stdio, &[&talk, &line.0, &line.1]),
             stack: None,
-            errands: None,
+            network: MadeBy::This,
         };
         match sys::clone_into(enter::namespaces(plan), None).at(Step::Clone)? {
             Cloned::Child => {
