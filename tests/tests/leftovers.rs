@@ -153,6 +153,30 @@ fn the_next_runs_sweep_what_a_killed_janitor_left() {
     }
 }
 
+/// Whoever reads slowly keeps `redoma` waiting, and nothing else.
+#[test]
+fn nothing_of_a_run_is_left_while_its_output_waits() {
+    for mode in Mode::available() {
+        for format in [&[][..], &["--json"][..]] {
+            let code = "import time; time.sleep(0.5); print('x' * 3_000_000)";
+            let mut command = redoma(mode, &["run", "--output", "4m", "-c", code]);
+            let mut child = command.args(format).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+            let deadline = Instant::now() + Duration::from_secs(30);
+            let wait_until = |is_there: bool| {
+                while host::cgroups_of(child.id()).is_empty() == is_there {
+                    assert!(Instant::now() < deadline, "{mode:?} {format:?}: {is_there}");
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            };
+            wait_until(true);
+            wait_until(false);
+            assert_eq!(child.try_wait().unwrap(), None, "it has written more than a pipe holds");
+            let output = child.wait_with_output().unwrap();
+            assert!(output.status.success() && output.stdout.len() > 3_000_000, "{mode:?} {format:?}");
+        }
+    }
+}
+
 /// In a container all processes end with the first one: what a run made is gone before it answers.
 #[test]
 fn in_a_pid_namespace_of_its_own_nothing_is_left_either() {

@@ -60,6 +60,20 @@ fn the_data_stack_is_there_and_a_plot_comes_out() {
 }
 
 #[test]
+fn as_few_open_files_as_can_be_asked_for_are_enough() {
+    for mode in Mode::available() {
+        let folder = folder();
+        let input = folder.path().join("in.txt");
+        std::fs::write(&input, "here").unwrap();
+        for runtime in [&[][..], &["--runtime", "/"][..]] {
+            let mut command = redoma(mode, ["run", "--nofile", "16", "--lang", "bash", "-c", "cat in.txt"]);
+            let (code, out, err) = text_of(command.args(runtime).arg("--in").arg(&input));
+            assert_eq!((code, out.as_str()), (0, "here"), "{mode:?} {runtime:?}: {err}");
+        }
+    }
+}
+
+#[test]
 fn inputs_are_there_and_the_originals_can_not_be_changed() {
     for mode in Mode::available() {
         let folder = folder();

@@ -25,8 +25,8 @@ use crate::supervise::{Interrupt, Observer, Supervisor};
 pub struct Place<'a> {
     pub host: &'a Host,
     pub data_dir: &'a Path,
-    /// Whether the calling process ends after one run: then what is left of the sandbox goes with it, and that takes less time
-    /// than to end it first.
+    /// Whether the calling process ends at once after this run: then what is left of the sandbox goes with it, and that takes less
+    /// time than to end it first.
     pub is_last: bool,
     /// Layers that the operator lets be missing.
     pub waived: &'a [Layer],
@@ -132,7 +132,8 @@ pub fn run(
     let code = std::mem::take(&mut request.source.code);
     let report = add_files(report, sandbox.workspace(), (&script, &code), &mut request, limits);
     drop(run_folder);
-    Remains { sandbox, group, identity, janitor }.leave(abandoned, is_last);
+    let ends_now = is_last && !observer.is_behind();
+    Remains { sandbox, group, identity, janitor }.leave(abandoned, ends_now);
     report
 }
 
@@ -147,7 +148,7 @@ struct Remains {
 impl Remains {
     /// All that goes while the answer is read: the janitor sees to it, and keeps the uid meanwhile. In the attack suite's own
     /// build somebody looks at what is left right after this.
-    fn leave(mut self, abandoned: bool, is_last: bool) {
+    fn leave(mut self, abandoned: bool, ends_now: bool) {
         if abandoned {
             std::mem::forget(self.group);
             self.janitor.dismiss();
@@ -155,7 +156,8 @@ impl Remains {
             self.sandbox.kill_and_wait();
             drop(self.group);
             self.janitor.dismiss();
-        } else if is_last {
+        } else if ends_now {
+            // It all goes with this process.
             std::mem::forget(self);
         } else {
             self.sandbox.leave_to_its_end();

@@ -36,6 +36,11 @@ pub trait Observer {
 
     /// A part of the way is behind it: when that began, and how long it took. They may come in another order than they had.
     fn phase(&mut self, _phase: Phase, _begun: Instant, _time: Duration) {}
+
+    /// Whether output that it was given still waits for somebody who reads it.
+    fn is_behind(&self) -> bool {
+        false
+    }
 }
 
 /// Nobody.

@@ -11,7 +11,7 @@
 //! 4. Build the root beside the old one, change into it, and cover what `/proc` should not tell.
 //! 5. Enter the cgroup, which the supervisor has made meanwhile, and a namespace that hides where it is. Nothing before
 //!    this uses memory that the code has a say in.
-//! 6. Set the limits, go into the network, give up all capabilities for good, install the system call filter, then fork.
+//! 6. Go into the network, set the limits, give up all capabilities for good, install the system call filter, then fork.
 //!    The parent goes on as init (`init.rs`); the child goes under Landlock, and execs.
 //!
 //! A sandbox that is made ahead of its use goes the same way to the end of step 5, and then waits: `warm.rs`. A nursery,
@@ -23,7 +23,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use crate::network::{MadeBy, Network};
+use crate::network::{Entered, MadeBy, Network};
 use crate::plan::{Plan, Role};
 use crate::spawn::{Report, Stdio};
 use crate::step::Step;
@@ -112,7 +112,7 @@ pub(crate) struct Built {
     pub(crate) oom_score: OwnedFd,
     pub(crate) root: mounts::Sealed,
     /// To go into, while there are rights left to do that.
-    pub(crate) network: Option<Network>,
+    pub(crate) network: Network,
 }
 
 /// Steps 1 to 5.
@@ -132,8 +132,8 @@ pub(crate) fn build(prepared: &Prepared<'_>, maker: Maker) -> Result<Built, Fail
         rustix::system::sethostname(b"redoma").at(Step::Hostname)?;
         rustix::system::setdomainname(b"(none)").at(Step::Hostname)?;
     }
-    let network =
-        (!plan.weakening.has("net_namespace")).then(|| Network::begin(prepared.network)).transpose()?;
+    let is_without = plan.weakening.has("net_namespace");
+    let network = if is_without { Network::none() } else { Network::begin(prepared.network)? };
 
     sys::make_mounts_private().at(Step::DetachMounts)?;
     mounts::open_sources(plan)?;
@@ -165,21 +165,23 @@ fn enter(prepared: &Prepared<'_>) -> Result<init::Started, Failure> {
     let ruleset = landlock_of(plan)?;
 
     // Before the fork, so that there is no moment in which the program runs beside an init that still has rights.
-    match plan.role {
+    let entered = match plan.role {
         Role::Code => {
+            gain_no_capabilities(plan)?;
+            // The last that needs rights. It was made meanwhile, and takes longest.
+            let entered = network.enter()?;
+            // And the last that needs a descriptor, of which a program may have few.
             if !plan.weakening.has("rlimits") {
                 credentials::set_rlimits(None, plan.rlimits).at(Step::Rlimits)?;
             }
-            gain_no_capabilities(plan)?;
-            // The last that needs rights. It was made meanwhile, and takes longest.
-            network.map_or(Ok(()), Network::enter)?;
             give_up_capabilities(plan, AsSeen::ByNobody)?;
             if !plan.weakening.has("seccomp") {
                 sys::install_seccomp(plan.seccomp.program()).at(Step::Seccomp)?;
             }
+            entered
         }
         Role::Nursery => {
-            network.map_or(Ok(()), Network::enter)?;
+            let entered = network.enter()?;
             // The other limits are its sandboxes' own: what is lowered here could not be raised there.
             if !plan.weakening.has("rlimits") {
                 credentials::dump_no_core(None).at(Step::Rlimits)?;
@@ -188,12 +190,13 @@ fn enter(prepared: &Prepared<'_>) -> Result<init::Started, Failure> {
                 credentials::gain_no_privileges().at(Step::Capabilities)?;
             }
             credentials::keep_capabilities(credentials::for_nursery()).at(Step::Capabilities)?;
+            entered
         }
-    }
+    };
     // The child is the first to go when memory runs out, so that init outlives it and can tell what happened. It
     // inherits the score; init takes its own back.
     rustix::io::write(&oom_score, b"1000").at(Step::OomScore)?;
-    let mut start = ProgramStart { prepared, ruleset: ruleset.as_ref(), failure: None };
+    let mut start = ProgramStart { prepared, ruleset: ruleset.as_ref(), _entered: entered, failure: None };
     let stack = prepared.stack.as_ref().ok_or(Errno::NOMEM).at(Step::Fork)?;
     let pid = sys::spawn_borrowing(stack, become_program, &mut start).at(Step::Fork)?;
     let _ = rustix::io::pwrite(&oom_score, b"0", 0);
@@ -211,6 +214,7 @@ struct ProgramStart<'a> {
     prepared: &'a Prepared<'a>,
     /// Landlock's.
     ruleset: Option<&'a OwnedFd>,
+    _entered: Entered,
     failure: Option<Failure>,
 }
 

@@ -28,7 +28,16 @@ pub(crate) enum MadeBy {
 #[derive(Debug)]
 pub(crate) struct Network(Option<(Beside, OwnedFd)>);
 
+/// That this process is in it. No program starts without.
+#[derive(Debug)]
+pub(crate) struct Entered(());
+
 impl Network {
+    /// In the attack suite's own build: there is none, and the host's stays.
+    pub(crate) fn none() -> Self {
+        Self(None)
+    }
+
     pub(crate) fn begin(made_by: MadeBy) -> Result<Self, Failure> {
         let MadeBy::Another(processors) = made_by else {
             make().at(Step::Network)?;
@@ -45,9 +54,9 @@ impl Network {
     }
 
     /// Moves this process there.
-    pub(crate) fn enter(self) -> Result<(), Failure> {
+    pub(crate) fn enter(self) -> Result<Entered, Failure> {
         // Made in place, this process is there already.
-        let Some((mut beside, socket)) = self.0 else { return Ok(()) };
+        let Some((mut beside, socket)) = self.0 else { return Ok(Entered(())) };
         let mut enter = || {
             match beside.join() {
                 Some(0) => {}
@@ -55,7 +64,8 @@ impl Network {
                 None => return Err(Errno::CHILD),
             }
             let namespace = sys::network_of(socket.as_fd())?;
-            sys::enter_namespace(namespace.as_fd(), libc::CLONE_NEWNET)
+            sys::enter_namespace(namespace.as_fd(), libc::CLONE_NEWNET)?;
+            Ok(Entered(()))
         };
         enter().at(Step::Network)
     }
@@ -92,8 +102,8 @@ mod tests {
         [MadeBy::This, MadeBy::Another(Processors::of_this_process())]
     }
 
-    fn code_of(result: Result<(), Failure>) -> c_int {
-        code(result.map_err(|failure| failure.errno))
+    fn code_of(result: Result<Entered, Failure>) -> c_int {
+        code(result.map(drop).map_err(|failure| failure.errno))
     }
 
     fn network_number() -> u64 {
@@ -116,9 +126,9 @@ mod tests {
             let before = network_number();
             let code = with_rights(|| match Network::begin(made_by).and_then(Network::enter) {
                 Err(failure) => code_of(Err(failure)),
-                Ok(()) if network_number() == before => 97,
-                Ok(()) if !is_alone() => 96,
-                Ok(()) => 0,
+                Ok(_) if network_number() == before => 97,
+                Ok(_) if !is_alone() => 96,
+                Ok(_) => 0,
             });
             assert_eq!(code, 0, "{made_by:?}");
             assert_eq!(network_number(), before);

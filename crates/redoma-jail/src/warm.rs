@@ -18,7 +18,7 @@ use crate::enter::{
     go_behind_landlock, landlock_of, settle,
 };
 use crate::kernel::KernelLine;
-use crate::network::Network;
+use crate::network::Entered;
 use crate::nursery::{Assignment, ExecPayload, Reader, Received, ReceivedWork, SandboxFor, Work};
 use crate::plan::{Plan, Program, Rlimits};
 use crate::spawn::{Report, receive};
@@ -53,7 +53,7 @@ pub(crate) fn run(prepared: &Prepared<'_>, becomes: Becomes<'_>, line: (OwnedFd,
             Ok(program) => init::reap(&program, talk),
             Err(failure) => fail(failure),
         },
-        Ok(Side::Program(line)) => continue_as_program(prepared, becomes, line),
+        Ok(Side::Program(line, _)) => continue_as_program(prepared, becomes, line),
         Err(failure) => fail(failure),
     }
 }
@@ -61,7 +61,7 @@ pub(crate) fn run(prepared: &Prepared<'_>, becomes: Becomes<'_>, line: (OwnedFd,
 enum Side {
     Init(Waiting),
     /// With this end of the talk with init.
-    Program(OwnedFd),
+    Program(OwnedFd, Entered),
 }
 
 /// Builds everything and forks.
@@ -73,14 +73,14 @@ fn split(
     // Who made this process does not wait for its children; init does.
     sys::reap_children(sys::Reaping::ByWaiting).at(Step::Fork)?;
     let Built { oom_score, root, network } = build(prepared, Maker::Nursery)?;
-    network.map_or(Ok(()), Network::enter)?;
+    let entered = network.enter()?;
     // As in `enter.rs`: the child is the first to go when memory runs out.
     rustix::io::write(&oom_score, b"1000").at(Step::OomScore)?;
     let forked = match becomes {
         Becomes::Resumes => sys::fork_with_handlers(),
         Becomes::Execs | Becomes::ExecsAhead(_) => sys::fork(),
     };
-    let Some(program) = forked.at(Step::Fork)? else { return Ok(Side::Program(inner_line)) };
+    let Some(program) = forked.at(Step::Fork)? else { return Ok(Side::Program(inner_line, entered)) };
     let _ = rustix::io::pwrite(&oom_score, b"0", 0);
     let _ = rustix::thread::set_name(c"redoma-init");
     // The kernel keeps signals from a PID 1 that has no handlers; its maker's are none of its own.

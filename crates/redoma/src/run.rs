@@ -77,7 +77,9 @@ pub fn run(global: &Global, mut arguments: Box<RunArguments>) -> anyhow::Result<
         warm(&config, &data_dir, &profile, request, &mut shown)?
     } else {
         let runtime = Runtime::find(&profile.runtime, &data_dir)?;
-        let place = Place { host: &host, data_dir: &data_dir, is_last: true, waived: &waived };
+        // A report may have to wait for its reader; the sandbox should not be there as long.
+        let is_last = !arguments.json;
+        let place = Place { host: &host, data_dir: &data_dir, is_last, waived: &waived };
         redoma_engine::run(place, &runtime, request, &mut shown)
     };
     let (report, failed) = match ran {
@@ -250,6 +252,10 @@ impl Observer for Shown {
             (sender, writer)
         });
         let _ = sender.send((stream, rest.to_vec()));
+    }
+
+    fn is_behind(&self) -> bool {
+        self.writer.is_some()
     }
 }
 
