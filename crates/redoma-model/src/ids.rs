@@ -13,8 +13,13 @@ pub struct NotAnId;
 const LENGTH: usize = 21;
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
+/// None begins with a dash: `redoma keys revoke -…` would be an option.
 fn from_random(bytes: [u8; LENGTH]) -> String {
-    bytes.iter().map(|byte| char::from(ALPHABET[usize::from(byte & 63)])).collect()
+    let letters = bytes.iter().map(|byte| char::from(ALPHABET[usize::from(byte & 63)]));
+    letters
+        .enumerate()
+        .map(|(place, letter)| if place == 0 && letter == '-' { '_' } else { letter })
+        .collect()
 }
 
 fn check(text: &str) -> Result<(), NotAnId> {
@@ -95,6 +100,9 @@ mod tests {
         let id = SessionId::from_random([255; 21]);
         assert_eq!(id.as_str(), "_____________________");
         assert_eq!(id.as_str().parse(), Ok(id));
+        let dash = ALPHABET.iter().position(|letter| *letter == b'-').unwrap();
+        let id = SessionId::from_random([u8::try_from(dash).unwrap(); 21]);
+        assert_eq!(id.as_str(), "_--------------------");
         for bad in [
             "",
             "a",
