@@ -68,8 +68,8 @@ pub enum StoreError {
     NoRoom { name: redoma_model::FileName, reason: String },
     #[error("the database holds something that is not valid: {0}")]
     Invalid(String),
-    #[error("the store has been closed")]
-    Closed,
+    #[error("a change was lost with another one that went wrong; try again")]
+    Lost,
 }
 
 impl StoreError {

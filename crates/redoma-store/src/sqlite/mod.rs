@@ -1,4 +1,4 @@
-//! `SQLite`: one connection that writes, in a thread of its own, and several that read.
+//! `SQLite`: one connection that writes, and several that read.
 //!
 //! | file | subject |
 //! |---|---|
@@ -49,7 +49,7 @@ impl Sqlite {
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let connection = connect(path)?;
         migrate(path, &connection)?;
-        Ok(Self { path: path.to_owned(), writer: Writer::start(connection)?, readers: Mutex::default() })
+        Ok(Self { path: path.to_owned(), writer: Writer::new(connection), readers: Mutex::default() })
     }
 
     fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {

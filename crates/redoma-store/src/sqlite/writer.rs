@@ -1,12 +1,14 @@
-//! Whoever writes. All changes go through one thread, which does everything that has come in meanwhile in one transaction:
-//! however many wait, the disk is waited for once. Each change is whole or not at all, whatever becomes of the others.
+//! Whoever writes. One at a time has the connection, and does everything that has come in meanwhile, others' changes with
+//! its own, in one transaction: however many wait, the disk is waited for once. Each change is whole or not at all, whatever
+//! becomes of the others.
+//!
+//! There is no thread for it: handing a change over and hearing of it took longer than making it.
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
-use std::thread::JoinHandle;
+use std::panic::AssertUnwindSafe;
+use std::sync::mpsc::{TryRecvError, sync_channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rusqlite::Connection;
 
@@ -66,8 +68,9 @@ impl Failure {
 }
 
 pub(super) struct Writer {
-    jobs: Mutex<Option<Sender<Job>>>,
-    thread: Option<JoinHandle<()>>,
+    /// What nobody has begun yet, in order.
+    waiting: Mutex<VecDeque<Job>>,
+    connection: Mutex<Connection>,
 }
 
 impl fmt::Debug for Writer {
@@ -77,13 +80,8 @@ impl fmt::Debug for Writer {
 }
 
 impl Writer {
-    pub(super) fn start(connection: Connection) -> Result<Self, StoreError> {
-        let (jobs, inbox) = channel();
-        let thread = std::thread::Builder::new()
-            .name("store-writer".to_owned())
-            .spawn(move || serve(&connection, &inbox))
-            .map_err(|source| StoreError::Files { path: "a thread".into(), source })?;
-        Ok(Self { jobs: Mutex::new(Some(jobs)), thread: Some(thread) })
+    pub(super) fn new(connection: Connection) -> Self {
+        Self { waiting: Mutex::default(), connection: Mutex::new(connection) }
     }
 
     pub(super) fn write<T: Send + 'static>(
@@ -95,62 +93,67 @@ impl Writer {
         let work = move |connection: Result<&Connection, &Failure>| -> Done {
             let result = match connection {
                 Ok(connection) => in_savepoint(connection, work),
-                Err(failure) => Err(failure.error()),
+                Err(failure) => Ok(Err(failure.error())),
             };
             let failure = match &result {
-                Err(StoreError::Database(error)) => Some(Failure::from(error)),
+                Ok(Err(StoreError::Database(error))) => Some(Failure::from(error)),
                 _ => None,
             };
             let tell = move |committed: Result<(), &Failure>| {
                 let committed = committed.map_err(Failure::error);
-                let _ = tell.send(result.and_then(|value| committed.map(|()| value)));
+                let _ = tell.send(result.map(|result| result.and_then(|value| committed.map(|()| value))));
             };
             Done { tell: Box::new(tell), failure }
         };
-        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let jobs = jobs.ok_or(StoreError::Closed)?;
-        jobs.send(Job { durability, work: Box::new(work) }).map_err(|_| StoreError::Closed)?;
-        told.recv().map_err(|_| StoreError::Closed)?
+        lock(&self.waiting).push_back(Job { durability, work: Box::new(work) });
+        let result = loop {
+            // Whoever waits here may find it done by the one before.
+            let connection = lock(&self.connection);
+            match told.try_recv() {
+                Ok(result) => break result,
+                Err(TryRecvError::Disconnected) => return Err(StoreError::Lost),
+                Err(TryRecvError::Empty) => self.do_what_waits(&connection),
+            }
+        };
+        // A panic is its own, whoever has made the change.
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
-}
 
-impl Drop for Writer {
-    fn drop(&mut self) {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-fn in_savepoint<T>(
-    connection: &Connection,
-    work: impl FnOnce(&Connection) -> Result<T, StoreError>,
-) -> Result<T, StoreError> {
-    connection.prepare_cached("SAVEPOINT change")?.execute([])?;
-    let result = work(connection);
-    if result.is_err() {
-        // Some failures, such as a full disk, end the whole transaction: then there is nothing to go back to.
-        if connection.is_autocommit() {
-            return result;
-        }
-        connection.prepare_cached("ROLLBACK TO change")?.execute([])?;
-    }
-    connection.prepare_cached("RELEASE change")?.execute([])?;
-    result
-}
-
-fn serve(connection: &Connection, inbox: &Receiver<Job>) {
-    while let Ok(first) = inbox.recv() {
-        let mut jobs = VecDeque::from([first]);
-        while jobs.len() < BATCH
-            && let Ok(next) = inbox.try_recv()
-        {
-            jobs.push_back(next);
-        }
+    fn do_what_waits(&self, connection: &Connection) {
+        let mut jobs: VecDeque<_> = {
+            let mut waiting = lock(&self.waiting);
+            let count = waiting.len().min(BATCH);
+            waiting.drain(..count).collect()
+        };
         while !jobs.is_empty() {
             together(connection, &mut jobs);
         }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes a change, or nothing of it.
+fn in_savepoint<T>(
+    connection: &Connection,
+    work: impl FnOnce(&Connection) -> Result<T, StoreError>,
+) -> std::thread::Result<Result<T, StoreError>> {
+    let savepoint = |end: &str| connection.prepare_cached(end)?.execute([]);
+    if let Err(error) = savepoint("SAVEPOINT change") {
+        return Ok(Err(error.into()));
+    }
+    let result = std::panic::catch_unwind(AssertUnwindSafe(|| work(connection)));
+    let is_done = matches!(result, Ok(Ok(_)));
+    // Some failures, such as a full disk, end the whole transaction: then there is nothing to go back to.
+    if !is_done && connection.is_autocommit() {
+        return result;
+    }
+    let undone = if is_done { Ok(0) } else { savepoint("ROLLBACK TO change") };
+    match undone.and_then(|_| savepoint("RELEASE change")) {
+        Ok(_) => result,
+        Err(error) => Ok(Err(error.into())),
     }
 }
 
@@ -203,7 +206,7 @@ mod tests {
         connection
             .execute_batch("PRAGMA journal_mode = wal; CREATE TABLE numbers (number INTEGER UNIQUE)")
             .unwrap();
-        Writer::start(connection).unwrap()
+        Writer::new(connection)
     }
 
     fn add(number: i64) -> impl FnOnce(&Connection) -> Result<(), StoreError> {
@@ -213,14 +216,16 @@ mod tests {
         }
     }
 
-    fn numbers(folder: &std::path::Path) -> Vec<i64> {
+    fn numbers_of(folder: &std::path::Path) -> Vec<i64> {
         let connection = Connection::open(folder.join("db")).unwrap();
         let mut statement = connection.prepare("SELECT number FROM numbers ORDER BY number").unwrap();
         statement.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap()
     }
 
     /// Three changes in one batch, the second of which does this.
-    fn around(bad: fn(&Connection) -> Result<(), StoreError>) -> (Vec<Result<(), StoreError>>, Vec<i64>) {
+    fn around(
+        bad: fn(&Connection) -> Result<(), StoreError>,
+    ) -> (Vec<std::thread::Result<Result<(), StoreError>>>, Vec<i64>) {
         let folder = tempfile::tempdir().unwrap();
         let writer = writer(folder.path());
         let (held, go) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
@@ -245,10 +250,10 @@ mod tests {
             pause();
             go.wait();
             first.join().unwrap().unwrap();
-            waiting.into_iter().map(|one| one.join().unwrap()).collect()
+            waiting.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
         });
         drop(writer);
-        (results, numbers(folder.path()))
+        (results, numbers_of(folder.path()))
     }
 
     #[test]
@@ -258,7 +263,8 @@ mod tests {
             connection.execute("INSERT INTO numbers VALUES (1)", [])?;
             Ok(())
         });
-        assert_eq!(results.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true], "{results:?}");
+        let done: Vec<_> = results.iter().map(|result| result.as_ref().unwrap().is_ok()).collect();
+        assert_eq!(done, [true, false, true], "{results:?}");
         assert_eq!(numbers, [1, 3]);
     }
 
@@ -270,21 +276,38 @@ mod tests {
             let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
             Err(rusqlite::Error::SqliteFailure(full, None).into())
         });
-        assert_eq!(
-            results.iter().map(Result::is_ok).collect::<Vec<_>>(),
-            [false, false, true],
-            "{results:?}"
-        );
+        let results: Vec<_> = results.into_iter().map(Result::unwrap).collect();
+        let done: Vec<_> = results.iter().map(Result::is_ok).collect();
+        assert_eq!(done, [false, false, true], "{results:?}");
         assert!(results[..2].iter().all(|result| result.as_ref().unwrap_err().is_full()), "{results:?}");
         assert_eq!(numbers, [3]);
     }
 
     #[test]
-    fn after_the_end_nothing_is_taken() {
+    fn a_panic_is_its_owners_alone() {
+        let (results, numbers) = around(|connection| {
+            connection.execute("INSERT INTO numbers VALUES (2)", [])?;
+            panic!("as expected")
+        });
+        assert!(matches!(results[..], [Ok(Ok(())), Err(_), Ok(Ok(()))]), "{results:?}");
+        assert_eq!(numbers, [1, 3]);
+    }
+
+    #[test]
+    fn many_at_once_are_all_told_and_all_done() {
         let folder = tempfile::tempdir().unwrap();
         let writer = writer(folder.path());
-        writer.write(Durability::Now, add(1)).unwrap();
-        writer.jobs.lock().unwrap().take();
-        assert!(matches!(writer.write(Durability::Now, add(2)), Err(StoreError::Closed)));
+        std::thread::scope(|scope| {
+            for thread in 0..16 {
+                let writer = &writer;
+                scope.spawn(move || {
+                    for number in 0..50 {
+                        let durability = if number % 7 == 0 { Durability::Now } else { Durability::Soon };
+                        writer.write(durability, add(thread * 50 + number)).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(numbers_of(folder.path()), (0..800).collect::<Vec<_>>());
     }
 }
