@@ -159,7 +159,7 @@ fn nothing_of_a_run_is_left_while_its_output_waits() {
     for mode in Mode::available() {
         for format in [&[][..], &["--json"][..]] {
             let code = "import time; time.sleep(0.5); print('x' * 3_000_000)";
-            let mut command = redoma(mode, &["run", "--output", "4m", "-c", code]);
+            let mut command = redoma(mode, ["run", "--output", "4m", "-c", code]);
             let mut child = command.args(format).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
             let deadline = Instant::now() + Duration::from_secs(30);
             let wait_until = |is_there: bool| {
