@@ -34,10 +34,8 @@ tests/jupyter/install.sh target/jupyter-clients
 
 step "testing"
 if command -v cargo-nextest >/dev/null; then
-    # Only what fails or takes long is told, so that it is not lost among two thousand lines. One more at a time than there
-    # are processors: many wait for something most of the time.
-    cargo nextest run --locked --no-fail-fast --status-level slow --final-status-level fail \
-        --test-threads $(($(nproc) + 1))
+    # Only what fails or takes long is told, so that it is not lost among two thousand lines.
+    cargo nextest run --locked --no-fail-fast --status-level slow --final-status-level fail
 else
     echo "cargo-nextest is not installed; using cargo test (slower: cargo install cargo-nextest --locked)"
     cargo test --locked --no-fail-fast
