@@ -2,7 +2,7 @@
 //! its own, in one transaction: however many wait, the disk is waited for once. Each change is whole or not at all, whatever
 //! becomes of the others.
 //!
-//! There is no thread for it: handing a change over and hearing of it took longer than making it.
+//! There is no thread for it: handing a change over and hearing of it are two wake-ups, which whoever asks waits for.
 
 use std::collections::VecDeque;
 use std::fmt;
