@@ -372,7 +372,7 @@ impl Shared {
         if let Some(sender) = &*lock(&self.written) {
             for written in written {
                 // It ends after this does.
-                let _ = sender.send(written);
+                self.watch.take(written, |written| drop(sender.send(written)));
             }
         }
         result.map(|()| appended)

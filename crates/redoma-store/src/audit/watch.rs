@@ -1,7 +1,9 @@
-//! What happens with records after they were acknowledged: a thread of its own puts them into the index and hands them to
-//! those who watch. Nobody who appends waits for either.
+//! What happens with records after they were acknowledged: they are put into the index and handed to those who watch.
+//! What takes longer than a few lookups (somebody watches, a segment is full) is done by a thread of its own, which nobody
+//! waits for; the rest by whoever has appended them, since to wake that thread would take longer.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -91,13 +93,21 @@ pub(super) struct Watch {
     known: Mutex<Known>,
     grown: Condvar,
     watchers: Mutex<Vec<Watcher>>,
+    /// What the thread has still to do. More is added only by whoever writes.
+    behind: AtomicUsize,
 }
 
 impl Watch {
     pub fn new(folder: PathBuf, live: Option<SegmentIndex>) -> Self {
         let seq = live.as_ref().map_or(0, SegmentIndex::last_seq);
         let known = Known { live: live.into_iter().map(Arc::new).collect(), seq };
-        Self { folder, known: Mutex::new(known), grown: Condvar::new(), watchers: Mutex::default() }
+        Self {
+            folder,
+            known: Mutex::new(known),
+            grown: Condvar::new(),
+            watchers: Mutex::default(),
+            behind: AtomicUsize::new(0),
+        }
     }
 
     /// Takes what is written until nobody writes any more.
@@ -106,7 +116,25 @@ impl Watch {
             // First, so that what can be found has been told.
             self.tell(&written);
             self.add(&written);
+            self.behind.fetch_sub(1, Ordering::Release);
         }
+    }
+
+    /// Takes what has just been written, in order. What is left for the thread goes to `later`.
+    pub fn take(&self, written: Written, later: impl FnOnce(Written)) {
+        let is_next = self.behind.load(Ordering::Acquire) == 0;
+        if is_next && self.is_quick(&written) {
+            self.add(&written);
+        } else {
+            self.behind.fetch_add(1, Ordering::Relaxed);
+            later(written);
+        }
+    }
+
+    fn is_quick(&self, written: &Written) -> bool {
+        let nobody_watches = self.watchers.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        nobody_watches && known.live.last().is_some_and(|index| index.number == written.segment)
     }
 
     pub fn add(&self, written: &Written) {
