@@ -140,6 +140,16 @@ pub struct FailedLogin {
 
 /// The database. Called from many threads at once; each call is done when it comes back.
 pub trait Metadata: Debug + Send + Sync {
+    /// What a server that died has left comes to its place. Only by the one server of a data folder, before it serves: from
+    /// then on, runs may come to their place a moment later than they are acknowledged.
+    fn recover(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+    /// Has everything come to its place that was acknowledged. To be called now and then.
+    fn flush(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     fn session(&self, id: &SessionId) -> Result<Option<Session>, StoreError>;
     fn sessions(&self, query: &SessionQuery) -> Result<Vec<Session>, StoreError>;
     /// Whether there was one.

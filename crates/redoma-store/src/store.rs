@@ -116,10 +116,16 @@ impl Store {
     /// Removes what a crash has left behind; how many files and sessions. Only by the one server of a data folder, before
     /// it serves.
     pub fn recover(&self) -> Result<usize, StoreError> {
+        self.metadata.recover()?;
         self.blobs.recover(&Known {
             blob: &|blob| self.metadata.knows_blob(blob),
             session: &|id| Ok(self.metadata.session(id)?.is_some()),
         })
+    }
+
+    /// Has runs that were acknowledged come into their table. To be called about once in a second.
+    pub fn flush(&self) -> Result<(), StoreError> {
+        self.metadata.flush()
     }
 
     pub fn now(&self) -> i64 {

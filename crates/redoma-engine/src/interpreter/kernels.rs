@@ -34,27 +34,23 @@ pub(super) struct Kernels {
     ended: Option<Sender<Arc<Slot>>>,
 }
 
-/// Threads that do what there is to do between two cells: a checkpoint, above all.
+/// Threads that do what there is to do between two cells: they take in the checkpoint, and let old ones go.
 const PREPARERS: usize = 2;
-/// How long they wait, so that the answer is on its way before they take the processor.
-const BREATH: Duration = Duration::from_micros(800);
-
-const TRIES: usize = 5;
+/// How long they wait: whoever sends one cell after the other is not to share the processor with them.
+const BREATH: Duration = Duration::from_millis(3);
 
 /// A preparer's life.
 fn prepare(ended: &Mutex<Receiver<Arc<Slot>>>) {
     loop {
         let next = lock(ended).recv();
         let Ok(slot) = next else { return };
-        for _ in 0..TRIES {
-            std::thread::sleep(BREATH);
-            // Until the cell's own turn is over. If another has begun, that has done it already.
-            if let Some(_turn) = slot.turns.try_take(&slot.owner) {
-                if let Some(live) = slot.live().as_mut() {
-                    live.kernel.prepare();
-                }
-                break;
-            }
+        std::thread::sleep(BREATH);
+        slot.is_noted.store(false, Ordering::Relaxed);
+        // If another cell has begun, that has done it already, and will be heard of.
+        if let Some(_turn) = slot.turns.try_take(&slot.owner)
+            && let Some(live) = slot.live().as_mut()
+        {
+            live.kernel.prepare();
         }
     }
 }
@@ -90,6 +86,8 @@ pub(super) struct Slot {
     live: Mutex<Option<Live>>,
     /// Whether there is one: for those who only count.
     is_live: AtomicBool,
+    /// Whether those who prepare the next cell have been told of the last.
+    is_noted: AtomicBool,
     /// How far it has come down: 0 lives, 1 is frozen, 2 has given back its memory.
     rung: AtomicU8,
     used: Mutex<Instant>,
@@ -144,6 +142,7 @@ impl Slot {
             turns,
             live: Mutex::default(),
             is_live: AtomicBool::new(false),
+            is_noted: AtomicBool::new(false),
             rung: AtomicU8::new(0),
             used: Mutex::new(Instant::now()),
             handle: Mutex::default(),
@@ -240,7 +239,9 @@ impl Kernels {
 
     /// A cell of this session has ended.
     pub(super) fn note_end(&self, slot: &Arc<Slot>) {
-        if let Some(ended) = &self.ended {
+        if let Some(ended) = &self.ended
+            && !slot.is_noted.swap(true, Ordering::Relaxed)
+        {
             let _ = ended.send(Arc::clone(slot));
         }
     }
@@ -461,6 +462,10 @@ impl Interpreter {
     /// Looks after kernels that nobody uses. To be called about once in a second.
     pub fn tend_kernels(&self) {
         self.kernels.tend(self.engine.memory_is_scarce());
+        // They stay where they are until it can be done; the next one who wants to write is told.
+        if let Err(error) = self.store.flush() {
+            (self.tell)(&format_args!("runs could not be put into their table yet: {error}"));
+        }
     }
 
     /// How many sessions have a kernel.

@@ -3,9 +3,10 @@
 use redoma_model::{ExecutionId, SessionId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use super::journal::Noted;
 use super::parse;
 use crate::StoreError;
-use crate::metadata::{Added, ExecutionRecord, NewExecution};
+use crate::metadata::ExecutionRecord;
 
 /// So many runs of a session are remembered.
 const MOST_OF_A_SESSION: i64 = 100;
@@ -18,25 +19,19 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Result<ExecutionRecord, StoreError>> 
     Ok(build())
 }
 
-pub(super) fn add(
-    connection: &Connection,
-    session: &SessionId,
-    new: NewExecution,
-    added: &Added,
-) -> Result<(), StoreError> {
+pub(super) fn is_there(connection: &Connection, id: &str) -> Result<bool, StoreError> {
+    Ok(connection.prepare_cached("SELECT 1 FROM executions WHERE id = ?")?.exists([id])?)
+}
+
+pub(super) fn add(connection: &Connection, noted: &Noted) -> Result<(), StoreError> {
     let sql = "INSERT INTO executions (id, session, started_at, language, result) VALUES (?, ?, ?, ?, ?)";
-    let result = (new.result)(added);
-    connection.prepare_cached(sql)?.execute(params![
-        new.id.as_str(),
-        session.as_str(),
-        new.started_at,
-        new.language,
-        result
-    ])?;
+    let session = noted.session.as_str();
+    let row = params![noted.id, session, noted.started_at, noted.language, noted.result];
+    connection.prepare_cached(sql)?.execute(row)?;
     // The last ones only: a session that is kept for ever would fill the disk with them.
     let sql = "DELETE FROM executions WHERE session = ?1 AND started_at < \
                (SELECT started_at FROM executions WHERE session = ?1 ORDER BY started_at DESC LIMIT 1 OFFSET ?2)";
-    connection.prepare_cached(sql)?.execute(params![session.as_str(), MOST_OF_A_SESSION])?;
+    connection.prepare_cached(sql)?.execute(params![session, MOST_OF_A_SESSION])?;
     Ok(())
 }
 

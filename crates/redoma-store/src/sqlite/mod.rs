@@ -4,16 +4,18 @@
 //! |---|---|
 //! | `mod.rs` | opening, migrations, who reads |
 //! | `writer.rs` | whoever writes: many requests, one trip to the disk |
+//! | `journal.rs` | runs on their way into their table |
 //! | `sessions.rs`, `files.rs`, `executions.rs`, `keys.rs` | the tables |
 
 mod executions;
 mod files;
+mod journal;
 mod keys;
 mod sessions;
 mod writer;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use redoma_model::{ExecutionId, FileId, KeyId, Owner, Session, SessionId};
@@ -26,6 +28,7 @@ use crate::metadata::{
     Added, Commit, ExecutionRecord, FailedLogin, FileRecord, Metadata, Quota, Refused, SessionChange,
     SessionQuery, Totals,
 };
+use journal::{Journal, Noted};
 use writer::{Durability, Writer};
 
 /// Each brings the database from one version to the next. Those that have been released are never changed.
@@ -43,13 +46,38 @@ pub struct Sqlite {
     path: PathBuf,
     writer: Writer,
     readers: Mutex<Vec<Connection>>,
+    /// Only in the one server of a data folder.
+    journal: OnceLock<Journal>,
 }
 
 impl Sqlite {
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let connection = connect(path)?;
         migrate(path, &connection)?;
-        Ok(Self { path: path.to_owned(), writer: Writer::new(connection), readers: Mutex::default() })
+        let writer = Writer::new(connection);
+        Ok(Self { path: path.to_owned(), writer, readers: Mutex::default(), journal: OnceLock::new() })
+    }
+
+    /// Puts runs into their table. Those of sessions that are gone meanwhile are gone too.
+    fn put(&self, lines: Vec<Noted>) -> Result<(), StoreError> {
+        self.write(Durability::Soon, move |connection| {
+            for noted in lines {
+                let is_new = !executions::is_there(connection, &noted.id)?;
+                if is_new && sessions::touch(connection, &noted.session, noted.ended_at)? {
+                    executions::add(connection, &noted)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes a run down, to be put into its table later.
+    fn note(&self, journal: &Journal, noted: Noted) -> Result<(), StoreError> {
+        match journal.note(&noted) {
+            Ok(true) => Ok(()),
+            Ok(false) => self.flush(),
+            Err(_) => self.put(vec![noted]),
+        }
     }
 
     fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
@@ -66,6 +94,13 @@ impl Sqlite {
         work: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.writer.write(durability, work)
+    }
+}
+
+impl Drop for Sqlite {
+    fn drop(&mut self) {
+        // What can't be put into its table now is found when the next server starts.
+        let _ = self.flush();
     }
 }
 
@@ -162,11 +197,30 @@ fn by_name<T: serde::de::DeserializeOwned>(name: &str) -> Result<T, StoreError> 
 }
 
 impl Metadata for Sqlite {
+    fn recover(&self) -> Result<(), StoreError> {
+        let journal = Journal::open(&self.path, |lines| self.put(lines))?;
+        let _ = self.journal.set(journal);
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), StoreError> {
+        self.journal.get().map_or(Ok(()), |journal| journal.empty(|lines| self.put(lines)))
+    }
+
     fn session(&self, id: &SessionId) -> Result<Option<Session>, StoreError> {
-        self.read(|connection| sessions::get(connection, id))
+        let used_at = self.journal.get().and_then(|journal| journal.used_at(id));
+        let mut session = self.read(|connection| sessions::get(connection, id))?;
+        if let (Some(session), Some(at)) = (&mut session, used_at)
+            && at > session.used_at
+        {
+            session.expires_at = session.expires_at.map(|end| end.saturating_add(at - session.used_at));
+            session.used_at = at;
+        }
+        Ok(session)
     }
 
     fn sessions(&self, query: &SessionQuery) -> Result<Vec<Session>, StoreError> {
+        self.flush()?;
         self.read(|connection| sessions::list(connection, query))
     }
 
@@ -186,6 +240,7 @@ impl Metadata for Sqlite {
         after: Option<&(i64, SessionId)>,
         limit: usize,
     ) -> Result<Vec<(i64, SessionId)>, StoreError> {
+        self.flush()?;
         self.read(|connection| sessions::expired(connection, now, after, limit))
     }
 
@@ -194,11 +249,21 @@ impl Metadata for Sqlite {
         id: &SessionId,
         may: Box<dyn FnOnce(&Session) -> bool + Send>,
     ) -> Result<Option<Session>, StoreError> {
+        self.flush()?;
         let id = id.clone();
         self.write(Durability::Now, move |connection| sessions::remove(connection, &id, may))
     }
 
-    fn commit(&self, commit: Commit, quota: Quota) -> Result<Added, StoreError> {
+    fn commit(&self, mut commit: Commit, quota: Quota) -> Result<Added, StoreError> {
+        // Of a session that is there, and whose files stay as they are.
+        let is_run_alone = commit.begin.is_none() && commit.files.is_empty() && commit.gone.is_empty();
+        if let Some(journal) = self.journal.get().filter(|_| is_run_alone)
+            && let Some(run) = commit.execution.take()
+        {
+            let added = Added::default();
+            let noted = Noted::new(run, commit.session, &added, commit.now);
+            return self.note(journal, noted).map(|()| added);
+        }
         // Who has been told of a file must find it again, whatever happens. A run alone can be repeated.
         let durability = match (commit.files.is_empty(), commit.gone.is_empty()) {
             (true, true) => Durability::Soon,
@@ -219,7 +284,8 @@ impl Metadata for Sqlite {
                 return Err(StoreError::NoRoom { name: name.clone(), reason: reason.clone() });
             }
             if let Some(execution) = commit.execution {
-                executions::add(connection, &session.id, execution, &added)?;
+                let noted = Noted::new(execution, session.id, &added, commit.now);
+                executions::add(connection, &noted)?;
             }
             Ok(added)
         })
@@ -255,10 +321,12 @@ impl Metadata for Sqlite {
     }
 
     fn execution(&self, id: &ExecutionId) -> Result<Option<ExecutionRecord>, StoreError> {
+        self.flush()?;
         self.read(|connection| executions::get(connection, id))
     }
 
     fn executions(&self, session: &SessionId, limit: usize) -> Result<Vec<ExecutionRecord>, StoreError> {
+        self.flush()?;
         self.read(|connection| executions::list(connection, session, limit))
     }
 
