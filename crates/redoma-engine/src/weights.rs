@@ -101,11 +101,11 @@ mod tests {
             text.trim().parse::<u32>().unwrap()
         };
         let weights = Weights::default();
-        let first = weights.add(&owner("a"), Weight::new(place("a1"), 1024));
-        let other = weights.add(&owner("b"), Weight::new(place("b1"), 1024));
+        let first = weights.add(&owner("a"), Weight::new(&place("a1"), 1024));
+        let other = weights.add(&owner("b"), Weight::new(&place("b1"), 1024));
         assert_eq!((shown("a1"), shown("b1")), (1024, 1024));
-        let second = weights.add(&owner("a"), Weight::new(place("a2"), 1024));
-        let third = weights.add(&owner("a"), Weight::new(place("a3"), 1024));
+        let second = weights.add(&owner("a"), Weight::new(&place("a2"), 1024));
+        let third = weights.add(&owner("a"), Weight::new(&place("a3"), 1024));
         for name in ["a1", "a2", "a3"] {
             assert_eq!(shown(name), 256, "{name}");
         }

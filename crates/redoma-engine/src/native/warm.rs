@@ -288,7 +288,7 @@ impl Assigned for WarmRun<'_, '_> {
 
     fn weight(&self) -> Option<Weight> {
         let group = self.prepared.as_ref()?.ready.group.as_deref()?;
-        Some(group.weight().unchanged())
+        Some(group.weight())
     }
 }
 

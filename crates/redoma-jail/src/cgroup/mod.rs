@@ -17,6 +17,8 @@ use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use redoma_model::{Layer, Limits};
@@ -153,6 +155,8 @@ pub trait Group: Debug + Send + Sync {
     fn reclaim(&self);
     /// Begins to look for the most memory anew, where this kernel can.
     fn reset_peak(&self);
+    /// Gives back what is kept for the next look at its counters.
+    fn rest(&self);
     fn usage(&self) -> GroupUsage;
     fn version(&self) -> u8;
     /// How much of the processor it gets beside others.
@@ -162,31 +166,24 @@ pub trait Group: Debug + Send + Sync {
 }
 
 /// How much of the processor a group gets when several want it. Outlives the group: what it then says is lost.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Weight {
-    path: PathBuf,
+    path: Arc<Path>,
     /// What a group has from the start.
     whole: u32,
-    /// Into how many parts that is divided, where it is known.
-    parts: Option<u32>,
+    /// Into how many parts that is divided.
+    parts: Arc<AtomicU32>,
 }
 
 impl Weight {
-    /// Of a group whose weight may have been changed.
-    pub fn new(path: PathBuf, whole: u32) -> Self {
-        Self { path, whole, parts: None }
-    }
-
-    /// The same for one that nobody has changed.
-    #[must_use]
-    pub fn unchanged(self) -> Self {
-        Self { parts: Some(1), ..self }
+    /// Of a new group, for all who will ever change it: they have copies of this one.
+    pub fn new(path: &Path, whole: u32) -> Self {
+        Self { path: path.into(), whole, parts: Arc::new(AtomicU32::new(1)) }
     }
 
     /// Makes it one of so many parts. Best effort: it is about fairness, not about safety.
     pub fn set(&mut self, parts: u32) {
-        if self.parts != Some(parts) {
-            self.parts = Some(parts);
+        if self.parts.swap(parts, Ordering::Relaxed) != parts {
             let _ = write(&self.path, &format!("{}\n", (self.whole / parts.max(1)).max(2)));
         }
     }
@@ -406,11 +403,13 @@ fn write(path: &Path, content: &str) -> Result<(), CgroupError> {
 struct Folder {
     path: PathBuf,
     held: Option<OwnedFd>,
+    /// Counters that were looked at, and their files from the second time on: whoever looks twice looks again.
+    counters: Mutex<Vec<(&'static str, Option<OwnedFd>)>>,
 }
 
 impl Folder {
     fn new(path: PathBuf) -> Self {
-        Self { path, held: None }
+        Self { path, held: None, counters: Mutex::default() }
     }
 
     /// Takes hold of it, once it is there.
@@ -461,13 +460,34 @@ impl Folder {
         read_whole(&self.open(file, OFlags::RDONLY).ok()?)
     }
 
-    fn number(&self, file: &str) -> Option<u64> {
-        self.text(file)?.trim().parse().ok()
+    /// Of a file with a few lines that says something else each time it is read, from its beginning. (Not of a list of processes:
+    /// read again, version 1 may tell what it told before.)
+    fn counter(&self, file: &'static str) -> Option<String> {
+        let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = counters.iter().position(|(name, _)| *name == file);
+        let Some(at) = at else {
+            let text = self.text(file);
+            counters.push((file, None));
+            return text;
+        };
+        if counters[at].1.is_none() {
+            counters[at].1 = self.open(file, OFlags::RDONLY).ok();
+        }
+        read_from(counters[at].1.as_ref()?, Some(0))
+    }
+
+    /// Closes what is open for the next look.
+    fn close_counters(&self) {
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    fn number(&self, file: &'static str) -> Option<u64> {
+        self.counter(file)?.trim().parse().ok()
     }
 
     /// The value behind `key` in a file of `key value` lines.
-    fn keyed(&self, file: &str, key: &str) -> Option<u64> {
-        self.text(file)?.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok())
+    fn keyed(&self, file: &'static str, key: &str) -> Option<u64> {
+        self.counter(file)?.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok())
     }
 
     fn members(&self) -> Vec<rustix::process::Pid> {
@@ -497,10 +517,20 @@ fn read_file(path: &Path) -> Option<String> {
 /// A small file of the kernel's in one piece. These have no size of their own, so that the standard library feels its way
 /// with many small reads.
 fn read_whole(file: &OwnedFd) -> Option<String> {
+    read_from(file, None)
+}
+
+/// The same from some place in it, or from where it has been read to.
+fn read_from(file: &OwnedFd, offset: Option<u64>) -> Option<String> {
     let mut buffer = vec![0u8; 2 << 10];
     let mut length = 0;
     loop {
-        match rustix::io::read(file, &mut buffer[length..]) {
+        let rest = &mut buffer[length..];
+        let read = match offset {
+            Some(offset) => rustix::io::pread(file, rest, offset + length as u64),
+            None => rustix::io::read(file, rest),
+        };
+        match read {
             Ok(0) => break,
             Ok(count) => length += count,
             Err(Errno::INTR) => continue,

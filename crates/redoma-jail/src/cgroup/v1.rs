@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use redoma_model::Layer;
@@ -65,6 +66,7 @@ impl Hierarchy {
             blkio: None,
             tasks: Vec::with_capacity(5),
             swap_is_limited: false,
+            weight: OnceLock::new(),
         };
         for folder in group.folders() {
             make(&folder.path)?;
@@ -146,6 +148,7 @@ pub(super) struct V1Group {
     blkio: Option<Folder>,
     tasks: Vec<OwnedFd>,
     swap_is_limited: bool,
+    weight: OnceLock<Weight>,
 }
 
 impl V1Group {
@@ -247,8 +250,14 @@ impl Group for V1Group {
         let _ = self.memory.write("memory.max_usage_in_bytes", "0");
     }
 
+    fn rest(&self) {
+        for folder in [&self.memory, &self.pids, &self.cpuacct] {
+            folder.close_counters();
+        }
+    }
+
     fn usage(&self) -> GroupUsage {
-        let nanos = |file: &str| self.cpuacct.number(file).map(Duration::from_nanos);
+        let nanos = |file: &'static str| self.cpuacct.number(file).map(Duration::from_nanos);
         GroupUsage {
             cpu: self.cpu_time(),
             cpu_user: nanos("cpuacct.usage_user"),
@@ -266,7 +275,7 @@ impl Group for V1Group {
     }
 
     fn weight(&self) -> Weight {
-        Weight::new(self.cpu.path.join("cpu.shares"), 1024)
+        self.weight.get_or_init(|| Weight::new(&self.cpu.path.join("cpu.shares"), 1024)).clone()
     }
 
     fn layers(&self) -> Vec<Layer> {

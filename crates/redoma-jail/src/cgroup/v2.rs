@@ -8,6 +8,7 @@
 use std::fs::{self, File};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use redoma_model::Layer;
@@ -75,6 +76,7 @@ impl Hierarchy {
             handle: open.into(),
             swap_is_limited: false,
             reads_are_limited: false,
+            weight: OnceLock::new(),
         };
         // From here on an early return removes the folder through Drop.
         group.folder.hold()?;
@@ -148,6 +150,7 @@ pub(super) struct V2Group {
     handle: OwnedFd,
     swap_is_limited: bool,
     reads_are_limited: bool,
+    weight: OnceLock<Weight>,
 }
 
 impl V2Group {
@@ -210,6 +213,10 @@ impl Group for V2Group {
         // Each open file of this kind has a peak of its own, so that there is none to reset.
     }
 
+    fn rest(&self) {
+        self.folder.close_counters();
+    }
+
     fn usage(&self) -> GroupUsage {
         let micros = |key: &str| self.folder.keyed("cpu.stat", key).map(Duration::from_micros);
         GroupUsage {
@@ -229,7 +236,7 @@ impl Group for V2Group {
     }
 
     fn weight(&self) -> Weight {
-        Weight::new(self.folder.path.join("cpu.weight"), 100)
+        self.weight.get_or_init(|| Weight::new(&self.folder.path.join("cpu.weight"), 100)).clone()
     }
 
     fn layers(&self) -> Vec<Layer> {
