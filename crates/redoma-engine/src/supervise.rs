@@ -6,6 +6,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redoma_jail::cgroup::{Group, GroupUsage};
@@ -62,26 +63,37 @@ pub(crate) enum Stop {
 
 /// How somebody ends a run from outside: at any moment, from any thread.
 #[derive(Debug)]
-pub struct Cancel(OwnedFd);
+pub struct Cancel {
+    event: OwnedFd,
+    /// A connection: when its other side is gone, that is a cancellation too.
+    line: Option<Arc<OwnedFd>>,
+}
 
 impl Cancel {
     pub fn new() -> io::Result<Self> {
-        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+        Ok(Self { event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?, line: None })
+    }
+
+    /// For a run that nobody wants any more when this connection is closed by its other side.
+    pub fn with_line(line: Arc<OwnedFd>) -> io::Result<Self> {
+        Ok(Self { line: Some(line), ..Self::new()? })
     }
 
     /// Ends the run, or keeps it from starting. Cannot be taken back.
     pub fn cancel(&self) {
-        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
     }
 
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+    /// What is to be waited for: any of it is a cancellation.
+    pub(crate) fn polled(&self) -> impl Iterator<Item = PollFd<'_>> {
+        let line = self.line.as_deref().map(|line| PollFd::new(line, PollFlags::RDHUP));
+        std::iter::once(PollFd::new(&self.event, PollFlags::IN)).chain(line)
     }
 
     pub fn is_cancelled(&self) -> bool {
-        let mut polled = [PollFd::new(&self.0, PollFlags::IN)];
+        let mut polled: Vec<_> = self.polled().collect();
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        matches!(poll(&mut polled, Some(&at_once)), Ok(1))
+        matches!(poll(&mut polled, Some(&at_once)), Ok(count) if count > 0)
     }
 }
 
@@ -94,10 +106,10 @@ pub(crate) enum Interrupt<'a> {
 }
 
 impl Interrupt<'_> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
+    fn polled(&self) -> Vec<PollFd<'_>> {
         match self {
-            Self::Signals(signals) => signals.as_fd(),
-            Self::Cancel(cancel) => cancel.0.as_fd(),
+            Self::Signals(signals) => vec![PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)],
+            Self::Cancel(cancel) => cancel.polled().collect(),
         }
     }
 
@@ -350,9 +362,9 @@ impl Supervisor<'_> {
     fn wait(&mut self, input: &InputBuffer, timeout: Duration) -> Result<Ready, JailError> {
         let mut ready = Ready::default();
         let has_lines = self.aside.as_mut().is_some_and(Aside::has_lines);
-        let mut polled: Vec<(PollFd<'_>, Source)> = Vec::with_capacity(5);
+        let mut polled: Vec<(PollFd<'_>, Source)> = Vec::with_capacity(6);
         polled.push((PollFd::from_borrowed_fd(self.sandbox.talk(), PollFlags::IN), Source::Talk));
-        polled.push((PollFd::from_borrowed_fd(self.interrupt.as_fd(), PollFlags::IN), Source::Signal));
+        polled.extend(self.interrupt.polled().into_iter().map(|polled| (polled, Source::Signal)));
         if let Some(leave) = self.sandbox.leave() {
             polled.push((PollFd::from_borrowed_fd(leave, PollFlags::IN), Source::Leave));
         }

@@ -1,5 +1,6 @@
 //! Running a program for a request: wait for a turn, run it on a thread of its own, and end it if nobody waits any more.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -7,11 +8,13 @@ use redoma_engine::interpreter::{Execution, ExecutionRequest, Variables};
 use redoma_engine::meter::Phase;
 use redoma_engine::{Cancel, Level, Observer, RunError, Stream, ToolCall};
 use redoma_model::{Output, Principal};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::App;
 use crate::admission::Turn;
 use crate::failure::Failure;
+use crate::listen::Line;
 use crate::rates::{Permit, Wanted};
 use crate::telemetry::{self, Trace};
 
@@ -37,18 +40,16 @@ pub enum Event {
     Shown(Output),
 }
 
-/// Runs a program to its end. What it prints goes to `watcher` as it comes: at most what the output limit keeps, so that a
-/// watcher that does not listen costs no more than that.
+/// Runs a program to its end, for whoever waits at the other end of the line.
 pub async fn execute(
     app: &Arc<App>,
     principal: Principal,
     request: ExecutionRequest,
-    watcher: Option<UnboundedSender<Event>>,
+    line: &Line,
 ) -> Result<Execution, Failure> {
     let permit = permit(app, &principal)?;
     let turn = admit(app, &principal, &request).await?;
-    let running = start(app, principal, request, watcher, permit)?;
-    let execution = running.finish().await;
+    let execution = Program::new(app, principal, request, permit, line)?.run().await;
     drop(turn);
     execution
 }
@@ -75,27 +76,86 @@ pub async fn admit(
     }
 }
 
-/// A program that runs. Dropping this ends it.
-#[derive(Debug)]
-pub struct RunningProgram {
-    cancel: CancelOnDrop,
-    task: tokio::task::JoinHandle<Result<Execution, Failure>>,
-}
-
-/// Starts a program without waiting for a turn. What it uses is counted on the permit, whether anybody waits for its end or not.
+/// Starts a program without waiting for a turn. What it prints goes to `watcher` as it comes: at most what the output limit
+/// keeps, so that a watcher that does not listen costs no more than that.
 pub fn start(
     app: &Arc<App>,
     principal: Principal,
     request: ExecutionRequest,
-    watcher: Option<UnboundedSender<Event>>,
+    watcher: UnboundedSender<Event>,
     permit: Permit,
 ) -> Result<RunningProgram, Failure> {
-    let cancel = Arc::new(Cancel::new().map_err(|error| Failure::internal(&error))?);
-    let (app, seen_by_run) = (Arc::clone(app), Arc::clone(&cancel));
-    let trace = telemetry::current();
-    let task = tokio::task::spawn_blocking(move || {
+    Ok(Program::new(app, principal, request, permit, &Line::default())?.start(Some(watcher)))
+}
+
+/// A program that is about to run. What it uses is counted on the permit, whether anybody waits for its end or not.
+pub struct Program {
+    cancel: Arc<Cancel>,
+    work: Work,
+    is_heard_of: bool,
+}
+
+struct Work {
+    app: Arc<App>,
+    principal: Principal,
+    request: ExecutionRequest,
+    permit: Permit,
+    trace: Option<Trace>,
+}
+
+impl Program {
+    pub fn new(
+        app: &Arc<App>,
+        principal: Principal,
+        request: ExecutionRequest,
+        permit: Permit,
+        line: &Line,
+    ) -> Result<Self, Failure> {
+        let line = line.0.upgrade();
+        let is_heard_of = line.is_some();
+        let cancel = line.map_or_else(Cancel::new, Cancel::with_line);
+        let cancel = Arc::new(cancel.map_err(|error| Failure::internal(&error))?);
+        let work = Work { app: Arc::clone(app), principal, request, permit, trace: telemetry::current() };
+        Ok(Self { cancel, work, is_heard_of })
+    }
+
+    /// For somebody else to end it with.
+    pub fn canceller(&self) -> Arc<Cancel> {
+        Arc::clone(&self.cancel)
+    }
+
+    /// On a thread of its own.
+    fn start(self, watcher: Option<UnboundedSender<Event>>) -> RunningProgram {
+        let Self { cancel, work, .. } = self;
+        let seen_by_run = Arc::clone(&cancel);
+        let task = tokio::task::spawn_blocking(move || work.run(watcher, &seen_by_run));
+        RunningProgram { cancel: CancelOnDrop(cancel), task }
+    }
+
+    /// To its end. On this very thread, whose other work goes to another, if it is known without this thread whether
+    /// whoever asked still waits: on the way to another thread and back two have to be woken, which takes as long as a short
+    /// program itself.
+    pub async fn run(self) -> Result<Execution, Failure> {
+        let is_possible = Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
+        if !(is_possible && self.is_heard_of) {
+            return self.start(None).finish().await;
+        }
+        let Self { cancel, work, .. } = self;
+        let run = AssertUnwindSafe(|| work.run(None, &cancel));
+        let result = tokio::task::block_in_place(|| std::panic::catch_unwind(run));
+        result.unwrap_or_else(|_| Err(Failure::internal(&"a run panicked")))
+    }
+}
+
+impl Work {
+    fn run(
+        self,
+        watcher: Option<UnboundedSender<Event>>,
+        cancel: &Arc<Cancel>,
+    ) -> Result<Execution, Failure> {
+        let Self { app, principal, request, permit, trace } = self;
         let mut observer = Watch { watcher, stdout: Text::default(), stderr: Text::default(), trace };
-        let result = app.interpreter.execute(&principal, request, &mut observer, &seen_by_run);
+        let result = app.interpreter.execute(&principal, request, &mut observer, cancel);
         observer.finish();
         if let Ok(execution) = &result {
             let cpu = Duration::from_millis(execution.report.usage.cpu_ms.used);
@@ -105,8 +165,14 @@ pub fn start(
         let result = result.map_err(Failure::from);
         observer.trace(&result);
         result
-    });
-    Ok(RunningProgram { cancel: CancelOnDrop(cancel), task })
+    }
+}
+
+/// A program that runs. Dropping this ends it.
+#[derive(Debug)]
+pub struct RunningProgram {
+    cancel: CancelOnDrop,
+    task: tokio::task::JoinHandle<Result<Execution, Failure>>,
 }
 
 impl RunningProgram {

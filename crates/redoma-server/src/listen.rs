@@ -1,13 +1,17 @@
 //! Connections: accepted up to a number, with time limits for those who send slowly or do not read, and an orderly end.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -93,17 +97,20 @@ impl Listening {
                 continue;
             };
             let _ = stream.set_nodelay(true);
+            let line = stream.as_fd().try_clone_to_owned().ok().map(Arc::new);
             let io = TokioIo::new(Impatient::new(stream));
             let (router, app_of_answers) = (router.clone(), Arc::clone(&app));
             let room = Arc::new(room);
             let place = Arc::clone(&room);
             let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
-                request.extensions_mut().insert(Connection(Arc::clone(&place)));
+                let extensions = request.extensions_mut();
+                extensions.insert(Connection(Arc::clone(&place)));
+                extensions.insert(Line(line.as_ref().map(Arc::downgrade).unwrap_or_default()));
                 let (router, app) = (router.clone(), Arc::clone(&app_of_answers));
                 async move {
                     let proxies = &app.config.trusted_proxies;
                     let answer = front::answer(router, Peer(peer), proxies, request.map(Body::new));
-                    Ok::<_, std::convert::Infallible>(answer.await)
+                    Ok::<_, Infallible>(answer.await)
                 }
             });
             let connection = http1::Builder::new()
@@ -145,6 +152,18 @@ impl Listening {
 /// A connection's place among those that may be open, for what goes on when it is no HTTP connection any more.
 #[derive(Debug, Clone)]
 pub struct Connection(#[expect(dead_code, reason = "it is only held")] Arc<OwnedSemaphorePermit>);
+
+/// The connection that a request came on, as long as it is open: for whoever wants to know that its other side is gone.
+#[derive(Debug, Clone, Default)]
+pub struct Line(pub Weak<OwnedFd>);
+
+impl<S: Sync> FromRequestParts<S> for Line {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(parts.extensions.get().cloned().unwrap_or_default())
+    }
+}
 
 /// A connection that is given up when the other side does not read for too long. Waiting for a request or for a program
 /// is no fault of the client's, so reading has no limit here.

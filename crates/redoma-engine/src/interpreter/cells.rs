@@ -43,7 +43,7 @@ impl Interpreter {
         }
         let _running = self.engine.turn(&session.owner, observer, cancel)?;
         // Looked at now: cells before this one may have changed it.
-        let workspace = Workspace::gather(self, principal, shown.as_ref(), &request.files)?;
+        let workspace = Workspace::gather(self, principal, &session, shown.as_ref(), &request.files)?;
         let started_at = self.store.now();
         let compiled = self.compile(language, &request.code, &terms, cancel)?;
         let (spoken, code) = compiled.as_deref().map_or((language.id, &*request.code), |js| ("js", js));

@@ -191,7 +191,7 @@ impl Interpreter {
         cancel: &Arc<Cancel>,
     ) -> Result<Execution, InterpreterError> {
         let Place { session, begins, shown, governed, terms, verdict } = place;
-        let workspace = Workspace::gather(self, principal, shown.as_ref(), &request.files)?;
+        let workspace = Workspace::gather(self, principal, &session, shown.as_ref(), &request.files)?;
         let started_at = self.store.now();
         let last_value = governed.profile.last_value && request.tools.is_none();
         let inputs = workspace

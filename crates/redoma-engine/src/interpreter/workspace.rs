@@ -21,10 +21,11 @@ pub(super) struct Workspace {
 }
 
 impl Workspace {
-    /// Files of `shown`, which is theirs, and those that are named, which go before.
+    /// Files of `shown`, which is theirs, and those that are named, which go before. `session` is where it runs.
     pub(super) fn gather(
         interpreter: &Interpreter,
         principal: &Principal,
+        session: &Session,
         shown: Option<&SessionId>,
         references: &[FileReference],
     ) -> Result<Self, InterpreterError> {
@@ -34,8 +35,10 @@ impl Workspace {
         let mut files: BTreeMap<String, (StoredFile, PathBuf)> = BTreeMap::new();
         if let Some(shown) = shown {
             in_use.push(store.hold(shown));
-            if let Some(session) = store.session(shown)? {
-                interpreter.note_use(&session)?;
+            if *shown == session.id {
+                interpreter.note_use(session)?;
+            } else if let Some(other) = store.session(shown)? {
+                interpreter.note_use(&other)?;
             }
             let current = store.current_files(shown)?.into_iter();
             files.extend(current.map(|(file, path)| (file.name.as_str().to_owned(), (file, path))));

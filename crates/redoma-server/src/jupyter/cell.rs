@@ -171,7 +171,7 @@ impl Run<'_> {
             pictures: false,
         };
         let (sender, mut events) = unbounded_channel();
-        let running = executing::start(self.app, self.work.principal.clone(), request, Some(sender), permit);
+        let running = executing::start(self.app, self.work.principal.clone(), request, sender, permit);
         let running = running.map_err(failed)?;
         self.kernel.set_current(Some(running.canceller()));
         if self.work.epoch != self.kernel.epoch.load(Ordering::SeqCst) || self.kernel.is_gone() {

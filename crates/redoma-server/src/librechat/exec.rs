@@ -18,6 +18,7 @@ use crate::auth::Caller;
 use crate::body::{JsonBody, short_list};
 use crate::executing;
 use crate::failure::Failure;
+use crate::listen::Line;
 
 /// What both generations send. What is not known is ignored.
 #[derive(Debug, Deserialize)]
@@ -154,6 +155,7 @@ pub(super) async fn exec(
     State(app): State<Arc<App>>,
     caller: Caller,
     headers: HeaderMap,
+    line: Line,
     JsonBody(body, _room): JsonBody<ExecBody>,
 ) -> Result<Json<ExecAnswer>, Error> {
     let principal = caller.or_named(body.user_id.as_deref())?;
@@ -183,9 +185,9 @@ pub(super) async fn exec(
     };
     let permit = executing::permit(&app, &principal)?;
     let turn = executing::admit(&app, &principal, &request).await?;
-    let running = executing::start(&app, principal.clone(), request, None, permit)?;
-    let _cancellable = app.programs.register(&principal, &headers, running.canceller());
-    let mut execution = running.finish().await?;
+    let program = executing::Program::new(&app, principal.clone(), request, permit, &line)?;
+    let _cancellable = app.programs.register(&principal, &headers, program.canceller());
+    let mut execution = program.run().await?;
     drop(turn);
     execution.missing.extend(missing);
     Ok(Json(ExecAnswer::of(&execution)))

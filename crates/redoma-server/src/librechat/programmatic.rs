@@ -166,7 +166,7 @@ fn begin(app: &Arc<App>, principal: Principal, body: Body, permit: Permit) -> Re
         pictures: false,
     };
     let (sender, events) = unbounded_channel();
-    let running = executing::start(app, principal, request, Some(sender), permit)?;
+    let running = executing::start(app, principal, request, sender, permit)?;
     let mut program = Program::new(session, answers, events, running, place);
     program.missing = missing;
     Ok(program)

@@ -22,6 +22,7 @@ use crate::auth::Caller;
 use crate::body::JsonBody;
 use crate::executing;
 use crate::failure::{Failure, Problem};
+use crate::listen::Line;
 
 /// What the body asks for, in this place.
 pub(super) fn request(
@@ -60,29 +61,31 @@ pub(super) fn request(
     })
 }
 
-/// The session to run in: checked before anything of the answer is sent.
+/// The session to run in: checked before anything of the answer is sent. (Whoever sends it whole hears of it in time anyway.)
 pub(super) fn target(app: &App, principal: &Principal, session: &str) -> Result<Target, Failure> {
     let session = app.interpreter.session(principal, &id(session, "session")?, None)?;
     Ok(Target::Session(session.id))
+}
+
+fn wants_events(headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    accept.is_some_and(|accept| accept.contains("text/event-stream"))
 }
 
 async fn answer(
     app: Arc<App>,
     principal: Principal,
     target: Target,
-    headers: &HeaderMap,
+    (headers, line): (&HeaderMap, &Line),
     body: ExecutionBody,
 ) -> Result<Response, Failure> {
-    let wants_events = headers
-        .get(header::ACCEPT)
-        .and_then(|accept| accept.to_str().ok())
-        .is_some_and(|accept| accept.contains("text/event-stream"));
+    let wants_events = wants_events(headers);
     let request = request(&app, target, body, wants_events)?;
     if wants_events {
         let permit = executing::permit(&app, &principal)?;
         return Ok(stream::events(app, principal, request, permit));
     }
-    let execution = executing::execute(&app, principal, request, None).await?;
+    let execution = executing::execute(&app, principal, request, line).await?;
     Ok(Json(ExecutionView::from(execution)).into_response())
 }
 
@@ -104,10 +107,15 @@ pub async fn run(
     Caller(principal): Caller,
     Path(session): Path<String>,
     headers: HeaderMap,
+    line: Line,
     JsonBody(body, _room): JsonBody<ExecutionBody>,
 ) -> Result<Response, Failure> {
-    let target = target(&app, &principal, &session)?;
-    answer(app, principal, target, &headers, body).await
+    let target = if wants_events(&headers) {
+        target(&app, &principal, &session)?
+    } else {
+        Target::Session(id(&session, "session")?)
+    };
+    answer(app, principal, target, (&headers, &line), body).await
 }
 
 /// Run a program in a new session of its own.
@@ -117,10 +125,11 @@ pub async fn run_once(
     State(app): State<Arc<App>>,
     Caller(principal): Caller,
     headers: HeaderMap,
+    line: Line,
     JsonBody(body, _room): JsonBody<ExecutionBody>,
 ) -> Result<Response, Failure> {
     let target = app.interpreter.new_target(&principal, None)?;
-    answer(app, principal, target, &headers, body).await
+    answer(app, principal, target, (&headers, &line), body).await
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

@@ -52,7 +52,7 @@ impl Watched {
     ) -> Result<Self, Failure> {
         let turn = executing::admit(app, &principal, &request).await?;
         let (sender, events) = unbounded_channel();
-        let running = executing::start(app, principal, request, Some(sender), permit)?;
+        let running = executing::start(app, principal, request, sender, permit)?;
         Ok(Self { running, events, _turn: turn })
     }
 
