@@ -17,20 +17,26 @@ use std::fs::File;
 use std::io::Write as _;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+use std::sync::{Arc, OnceLock};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Mode, OFlags, RawDir};
+use rustix::fs::{FileType, Mode, OFlags, RawDir};
 use rustix::io::{Errno, IoSlice, IoSliceMut};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType,
 };
-use rustix::process::{DumpableBehavior, Pid, PidfdFlags, Signal, set_dumpable_behavior};
+use rustix::process::{
+    DumpableBehavior, Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, set_dumpable_behavior,
+};
 
 use crate::sys;
 
 /// The lines of kernels have numbers from here on, out of the way of what code opens.
 const FIRST_NUMBER: i32 = 100;
+/// How nice one can be.
+const LEAST_PRIORITY: i32 = 19;
 /// What wakes a checkpoint.
 const WAKE: &[u8] = b"wake";
 
@@ -84,6 +90,12 @@ impl KernelLine {
         Ok(received)
     }
 
+    /// Whether there is a message.
+    pub fn is_wanted(&self) -> bool {
+        let mut polled = [PollFd::new(&self.line, PollFlags::IN)];
+        matches!(poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(1))
+    }
+
     /// Says something, in one line.
     pub fn say(&self, words: &[u8]) -> Result<(), Errno> {
         let pipe = self.words.as_ref().ok_or(Errno::BADF)?;
@@ -109,6 +121,8 @@ impl KernelLine {
         match sys::fork_beside()? {
             Some(pid) => {
                 self.children.push(pid);
+                // The copy has a few words to say, and may have to wait for this processor to say them.
+                rustix::thread::sched_yield();
                 Ok(Copied::Original)
             }
             None => match self.stand_still(line, number) {
@@ -146,6 +160,26 @@ impl KernelLine {
     }
 }
 
+/// What a kernel looks at after each cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Looked {
+    pub stdout_is_open: bool,
+    pub stderr_is_open: bool,
+    pub has_children: bool,
+}
+
+impl Looked {
+    /// At this process.
+    pub fn around() -> Self {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        Self {
+            stdout_is_open: sys::file_type(1).is_some(),
+            stderr_is_open: sys::file_type(2).is_some(),
+            has_children: !matches!(rustix::process::waitid(WaitId::All, options), Err(Errno::CHILD)),
+        }
+    }
+}
+
 /// The same descriptor under a high number, if this process may have such numbers.
 fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
     rustix::io::fcntl_dupfd_cloexec(&fd, FIRST_NUMBER).unwrap_or(fd)
@@ -163,9 +197,7 @@ fn open_lines() -> Result<Vec<i32>, Errno> {
         let Some(number) = entry.file_name().to_str().ok().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        let mut target = [MaybeUninit::uninit(); 16];
-        let (target, _) = rustix::fs::readlinkat_raw(&folder, entry.file_name(), &mut target)?;
-        if target.starts_with(b"pipe:") || target.starts_with(b"socket:") {
+        if matches!(sys::file_type(number), Some(FileType::Fifo | FileType::Socket)) {
             found.push(number);
         }
     }
@@ -178,8 +210,10 @@ pub struct KernelProcess {
     pid: Pid,
     /// Its number inside.
     inner_pid: i32,
-    pidfd: OwnedFd,
+    pidfd: Arc<OwnedFd>,
     line: OwnedFd,
+    /// Where it is said how willingly it is ended, once that was said.
+    oom_score: OnceLock<File>,
 }
 
 /// Both ends of a line into a sandbox: ours, and the kernel's. Nothing can be said on it in the other direction.
@@ -200,9 +234,9 @@ impl KernelProcess {
     /// A checkpoint that says that it is there, by its number inside: a child of the sandbox's init, of the process that it was
     /// copied from, or of that one's parent.
     pub fn of_checkpoint(inner_pid: i32, init: Pid, original: &Self, line: OwnedFd) -> Result<Self, Errno> {
-        let above = Status::of(original.pid).and_then(|status| status.parent);
-        for parent in [Some(init), Some(original.pid), above.filter(|pid| *pid != init)].into_iter().flatten()
-        {
+        let above = || Status::of(original.pid).and_then(|status| status.parent).filter(|pid| *pid != init);
+        let parents = [init, original.pid].into_iter().chain(std::iter::once_with(above).flatten());
+        for parent in parents {
             // The newest are last.
             for pid in children_of(parent).into_iter().rev() {
                 let is_it = Status::of(pid).is_some_and(|status| status.inner_pid == Some(inner_pid));
@@ -223,7 +257,7 @@ impl KernelProcess {
         if status.parent != Some(init) && !descends_from(pid, init) {
             return Err(Errno::SRCH);
         }
-        Ok(Self { pid, inner_pid, pidfd, line })
+        Ok(Self { pid, inner_pid, pidfd: Arc::new(pidfd), line, oom_score: OnceLock::new() })
     }
 
     pub fn line(&self) -> BorrowedFd<'_> {
@@ -265,8 +299,20 @@ impl KernelProcess {
         self.pidfd.as_fd()
     }
 
+    /// For those who want to know when it has ended, and who outlive this.
+    pub fn shared_pidfd(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.pidfd)
+    }
+
     pub fn is_alive(&self) -> bool {
         is_alive(self.pidfd.as_fd())
+    }
+
+    /// Of one that is about to end: what that takes is to be done when there is nothing better to do.
+    pub fn step_back(&self) {
+        if self.is_alive() {
+            let _ = rustix::process::setpriority_process(Some(self.pid), LEAST_PRIORITY);
+        }
     }
 
     pub fn signal(&self, signal: Signal) {
@@ -275,7 +321,14 @@ impl KernelProcess {
 
     /// How willingly it is ended when memory runs out.
     pub fn set_oom_score(&self, score: u16) {
-        set_oom_score(self.pid, self.pidfd.as_fd(), score);
+        if self.oom_score.get().is_none()
+            && let Some(file) = open_oom_score(self.pid, self.pidfd.as_fd())
+        {
+            let _ = self.oom_score.set(file);
+        }
+        if let Some(file) = self.oom_score.get() {
+            let _ = file.write_at(score.to_string().as_bytes(), 0);
+        }
     }
 }
 
@@ -284,20 +337,30 @@ pub const FIRST_TO_GO: u16 = 1000;
 /// Not its checkpoints, which have what it has when they are made.
 pub const TO_BE_SPARED: u16 = 300;
 
-fn is_alive(pidfd: BorrowedFd<'_>) -> bool {
+/// Whether a process has not ended.
+pub fn is_alive(pidfd: BorrowedFd<'_>) -> bool {
     let mut polled = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
     matches!(poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
 }
 
+/// Ends a process.
+pub fn end(pidfd: BorrowedFd<'_>) {
+    let _ = rustix::process::pidfd_send_signal(pidfd, Signal::KILL);
+}
+
 /// How willingly a process is ended when memory runs out.
 pub(crate) fn set_oom_score(pid: Pid, pidfd: BorrowedFd<'_>, score: u16) {
-    let path = format!("/proc/{}/oom_score_adj", pid.as_raw_nonzero());
-    // It was still there after the file was opened, so that the file is its own.
-    if let Ok(mut file) = File::options().write(true).open(path)
-        && is_alive(pidfd)
-    {
-        let _ = file.write_all(score.to_string().as_bytes());
+    if let Some(file) = open_oom_score(pid, pidfd) {
+        let _ = file.write_at(score.to_string().as_bytes(), 0);
     }
+}
+
+/// Where that is said of this process.
+fn open_oom_score(pid: Pid, pidfd: BorrowedFd<'_>) -> Option<File> {
+    let file =
+        File::options().write(true).open(format!("/proc/{}/oom_score_adj", pid.as_raw_nonzero())).ok()?;
+    // It was still there after the file was opened, so that the file is its own.
+    is_alive(pidfd).then_some(file)
 }
 
 impl Drop for KernelProcess {

@@ -6,7 +6,7 @@
 use std::ffi::c_int;
 use std::sync::Mutex;
 
-use redoma_jail::kernel::{Copied, KernelLine};
+use redoma_jail::kernel::{Copied, KernelLine, Looked};
 use redoma_jail::nursery::{Hurry, Resumed, Served, Server, send_warm_up};
 
 static SERVER: Mutex<Option<Server>> = Mutex::new(None);
@@ -122,6 +122,20 @@ pub unsafe extern "C" fn redoma_kernel_receive(buffer: *mut u8, capacity: usize)
         Some(Err(errno)) if errno.raw_os_error() == EINTR => -1,
         _ => 0,
     }
+}
+
+/// In a kernel: whether there is a message already.
+#[unsafe(no_mangle)]
+pub extern "C" fn redoma_kernel_is_wanted() -> c_int {
+    let Ok(slot) = LINE.lock() else { return 0 };
+    c_int::from(slot.as_ref().is_some_and(KernelLine::is_wanted))
+}
+
+/// In a kernel: 1 if standard output is closed, 2 if standard error is, 4 if this process has children; all that holds, added up.
+#[unsafe(no_mangle)]
+pub extern "C" fn redoma_kernel_look() -> c_int {
+    let Looked { stdout_is_open, stderr_is_open, has_children } = Looked::around();
+    c_int::from(!stdout_is_open) + 2 * c_int::from(!stderr_is_open) + 4 * c_int::from(has_children)
 }
 
 /// In a kernel: tells the supervisor something. 0, or -1.

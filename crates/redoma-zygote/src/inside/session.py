@@ -21,17 +21,18 @@ REHEARSAL = "number = 0\nnumber += 1\n"
 class Line:
     """The way to the supervisor, through redoma's library."""
 
-    def __init__(self, library, waiting_library, encode, decode):
+    def __init__(self, library, waiting_library, encode):
         self.begin = library.redoma_kernel_begin
         self.say_bytes = library.redoma_kernel_say
         self.foreign = library.redoma_kernel_foreign
         self.copy = library.redoma_kernel_checkpoint
+        self.look, self.is_wanted = library.redoma_kernel_look, library.redoma_kernel_is_wanted
         # Called without the interpreter's lock: other threads go on while nobody says anything.
         self.wait = waiting_library.redoma_kernel_receive
         self.wait.restype = ctypes.c_ssize_t
         self.buffer = ctypes.create_string_buffer(MOST_BYTES)
         self.number = ctypes.c_uint64
-        self.string_at, self.encode, self.decode = ctypes.string_at, encode, decode
+        self.string_at, self.encode = ctypes.string_at, encode
 
     def receive(self):
         """The next message; None if there will be no more."""
@@ -53,6 +54,7 @@ class Session:
         self.line, self.frames = line, frames
         self.modules = modules
         self.kernel = modules["kernel"].Kernel(self.show, names)
+        self.kernel.upkeep.look = line.look
         self.shell = self.node = None
         self.exit, self.before, self.in_child, self.in_parent = (
             os._exit,
@@ -86,46 +88,49 @@ class Session:
             message = self.line.receive()
             if message is None:
                 self.exit(0)
-            order = self.line.decode(message.decode())
-            if "code" in order or "bytes" in order:
-                self.cell(order)
-            elif "checkpoint" in order:
-                self.checkpoint(order["checkpoint"])
-            elif "tidy" in order:
+            head, _, code = message.partition(b"\n")
+            order, *words = head.decode().split(" ")
+            if order == "cell":
+                self.cell(code, *words)
+            elif order == "checkpoint":
+                self.checkpoint(int(words[0]))
+            elif order == "tidy":
                 self.tidy()
 
-    def code(self, order):
-        if "code" in order:
-            return order["code"]
-        parts, left = [], order["bytes"]
+    def rest_of(self, code, length):
+        """All of a cell's code, of which this came with the order."""
+        parts, left = [code], length - len(code)
         while left > 0:
             part = self.line.receive()
             if part is None:
                 self.exit(0)
             parts.append(part)
             left -= len(part)
-        return b"".join(parts).decode("utf-8", "replace")
+        return b"".join(parts)
 
-    def cell(self, order):
-        code, number, language = self.code(order), order["cell"], order["language"]
+    def cell(self, code, number, language, length, node_memory):
+        number, length = int(number), int(length)
+        if len(code) < length:
+            code = self.rest_of(code, length)
+        code = code.decode("utf-8", "replace")
         try:
             if language == "py":
                 done = self.kernel.run(code, number)
             else:
-                done = self.other(order, code)
+                done = self.other(language, code, number, int(node_memory))
         except KeyboardInterrupt:
             done = {"status": "error", "exit_code": 130}
         except BaseException as error:
             done = {"status": "error", "notes": [f"the kernel itself failed: {type(error).__name__}"]}
         self.send(self.encode({"done": {"number": number, **done}}))
 
-    def other(self, order, code):
+    def other(self, language, code, number, node_memory):
         """A cell in another language, which can be interrupted as one in Python can."""
         self.kernel.running = True
         try:
-            if order["language"] == "bash":
+            if language == "bash":
                 return self.bash().run(code)
-            done = self.javascript(order).run(code, order["cell"])
+            done = self.javascript(node_memory).run(code, number)
             if done.pop("restarted", False):
                 done["notes"] = [*done.get("notes", ()), "JavaScript's variables of earlier cells are gone."]
             return done
@@ -137,11 +142,10 @@ class Session:
             self.shell = self.modules["shell"].Shell()
         return self.shell
 
-    def javascript(self, order):
+    def javascript(self, memory):
         if self.node is None:
             with open(NODE_SCRIPT, "w") as file:
                 file.write(self.modules["node_script"])
-            memory = order.get("node_memory")
             node = self.modules["node"].Node
             self.node = node(self.show, NODE_SCRIPT, memory_mb=memory, await_promises=True)
         return self.node
@@ -164,7 +168,9 @@ class Session:
 
     def rehearse(self):
         """Does what the next cell will do, for nothing: each page that is written to for the first time since the copy has to
-        be copied by the kernel, and those copies are made now, while nobody waits."""
+        be copied by the kernel, and those copies are made now, while nobody waits. If somebody does, their cell does it."""
+        if self.line.is_wanted():
+            return
         kernel = self.kernel
         names, number = kernel.names, kernel.number
         try:

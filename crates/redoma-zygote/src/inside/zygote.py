@@ -492,7 +492,7 @@ def be_kernel(line, options):
     sys.argv = [""]
     frames = Frames(options["nonce"], os.dup(1))
     kernel = KERNEL["kernel"]
-    way = session.Line(line.library, line.waiting, kernel.encode, kernel.decode)
+    way = session.Line(line.library, line.waiting, kernel.encode)
     session.Session(way, frames, names, KERNEL).serve()
 
 

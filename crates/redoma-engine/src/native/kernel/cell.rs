@@ -18,7 +18,7 @@ use crate::pipes::{CHUNK, Pipes, pass_on, read_piece};
 use crate::request::RunError;
 use crate::supervise::{Cancel, DiskUse, Observer, SAMPLE, Stop, Watched};
 
-/// Code up to this length comes in one message; more in pieces of it.
+/// Code up to this length comes in one message, with what is said about it; more in pieces of it.
 const ONE_MESSAGE: usize = 48 << 10;
 /// How long a cell that was cancelled may take to end by itself, with its variables. Longer than what the kernel gives to
 /// bash and Node (`PATIENCE` in `redoma_shell.py` and `redoma_node.py`), or they would be ended with it.
@@ -136,6 +136,7 @@ impl Watching<'_> {
         let mut deadline = start + self.limits.wall.0;
         let mut next_sample = start + SAMPLE;
         let told = self.tell(language, code, number, deadline);
+        self.lineage.prepare_line();
         loop {
             let now = Instant::now();
             if now >= deadline {
@@ -145,7 +146,7 @@ impl Watching<'_> {
             if !told {
                 break;
             }
-            let ready = self.wait(deadline.min(next_sample) - now)?;
+            let ready = self.wait(deadline.min(next_sample) - now, seen.watched.stop.is_none())?;
             if ready.cancelled && seen.watched.stop.is_none() {
                 // It may stop by itself and keep what it has.
                 self.interrupts.interrupt();
@@ -162,6 +163,9 @@ impl Watching<'_> {
                 && let Some(done) = self.read(&mut seen, &mut shown, number)
             {
                 seen.ending = CellEnding::Done { exit_code: done.exit_code() };
+                self.lineage.note_cell();
+                // Made while the answer is put together.
+                self.lineage.ask_for_checkpoint();
                 seen.notes.extend(done.notes.into_iter().take(MOST_NOTES));
                 break;
             }
@@ -202,19 +206,12 @@ impl Watching<'_> {
 
     /// Tells the kernel what to run; whether it took it.
     fn tell(&self, language: &str, code: &[u8], number: u64, deadline: Instant) -> bool {
-        let mut order = serde_json::json!({ "cell": number, "language": language });
         // What V8 takes for itself comes on top of its heap.
-        order["node_memory"] = ((self.limits.memory.0 / 2) >> 20).max(32).into();
-        let is_short = code.len() <= ONE_MESSAGE / 6;
-        if is_short {
-            order["code"] = String::from_utf8_lossy(code).into();
-        } else {
-            order["bytes"] = code.len().into();
-        }
-        let mut messages = vec![order.to_string().into_bytes()];
-        if !is_short {
-            messages.extend(code.chunks(ONE_MESSAGE).map(<[u8]>::to_vec));
-        }
+        let node_memory = ((self.limits.memory.0 / 2) >> 20).max(32);
+        let (first, rest) = code.split_at(code.len().min(ONE_MESSAGE));
+        let order = format!("cell {number} {language} {} {node_memory}\n", code.len());
+        let mut messages = vec![[order.as_bytes(), first].concat()];
+        messages.extend(rest.chunks(ONE_MESSAGE).map(<[u8]>::to_vec));
         messages.iter().all(|message| self.send(message, deadline))
     }
 
@@ -312,15 +309,17 @@ impl Watching<'_> {
         used.is_some_and(|used| used >= self.limits.cpu_time.0)
     }
 
-    fn wait(&self, timeout: Duration) -> Result<Ready, RunError> {
+    fn wait(&self, timeout: Duration, can_be_cancelled: bool) -> Result<Ready, RunError> {
         let head = self.lineage.head();
         let mut polled = vec![
             PollFd::from_borrowed_fd(self.sandbox.talk(), PollFlags::IN),
             PollFd::from_borrowed_fd(head.pidfd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(self.cancel.as_fd(), PollFlags::IN),
         ];
         let pipes = [&self.pipes.stdout, &self.pipes.stderr];
         polled.extend(pipes.into_iter().flatten().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
+        if can_be_cancelled {
+            polled.extend(self.cancel.polled());
+        }
         let timeout = Timespec::try_from(timeout).ok();
         match poll(&mut polled, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -329,9 +328,9 @@ impl Watching<'_> {
         let mut is_ready = polled.iter().map(|fd| !fd.revents().is_empty());
         let mut next = || is_ready.next().unwrap_or(false);
         let ended = [next(), next()].contains(&true);
-        let cancelled = next();
         let stdout = self.pipes.stdout.is_some() && next();
         let stderr = self.pipes.stderr.is_some() && next();
+        let cancelled = is_ready.any(|is_ready| is_ready);
         Ok(Ready { ended, cancelled, stdout, stderr })
     }
 }

@@ -71,10 +71,10 @@ impl House {
         hold(group, |pid| self.is_living(pid))
     }
 
-    /// How many they are, at this moment.
-    pub(super) fn count_living(&self) -> usize {
+    /// Their numbers, at this moment.
+    pub(super) fn living_pids(&self) -> Vec<Pid> {
         let members = self.group().map(Group::members).unwrap_or_default();
-        members.into_iter().filter(|pid| self.is_living(*pid)).count()
+        members.into_iter().filter(|pid| self.is_living(*pid)).collect()
     }
 
     /// Of a process in the group: whether it is neither init nor of one that is parked.

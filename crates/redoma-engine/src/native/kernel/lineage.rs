@@ -1,7 +1,7 @@
 //! A kernel's process and the checkpoints behind it, oldest first.
 //!
-//! The newest checkpoint is made as soon as a cell has ended, off the way of its answer: it holds what variables are until the
-//! next cell. Older ones are those that cells can be undone to.
+//! The newest checkpoint is asked for as soon as a cell has ended, and made while its answer is put together: it holds what
+//! variables are until the next cell. Older ones are those that cells can be undone to.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{Sender, channel};
@@ -27,26 +27,47 @@ pub(super) struct Lineage {
     words: Arc<Mutex<Words>>,
     /// A checkpoint was asked for, and has not been heard of.
     asked: Option<Asked>,
+    /// Both ends of the next one's line.
+    line: Option<(OwnedFd, OwnedFd)>,
+    /// Those that were let go and may not have ended yet.
+    leaving: Vec<Leaving>,
     /// Pipes and sockets of the code's that kept the last one from being made.
     foreign: u64,
     /// Whether any are wanted.
     has_checkpoints: bool,
 }
 
+/// A checkpoint on its way out.
+#[derive(Debug)]
+struct Leaving {
+    pid: Pid,
+    pidfd: Arc<OwnedFd>,
+}
+
+/// So many wait for their end at most; each is a process of the session's.
+const MOST_LEAVING: usize = 3;
+/// How long they do: until the answers of cells that follow each other closely are on their way.
+const LAST_MOMENTS: Duration = Duration::from_millis(3);
+
 /// Ends checkpoints, on a thread that nobody waits for: whoever is killed takes the processor from the one who does it, until all
 /// its memory has been given back.
-fn let_go(checkpoints: Vec<Checkpoint>) {
-    static GONE: OnceLock<Option<Sender<Vec<Checkpoint>>>> = OnceLock::new();
+fn let_go(checkpoint: Checkpoint) {
+    static GONE: OnceLock<Option<Sender<Checkpoint>>> = OnceLock::new();
     let gone = GONE.get_or_init(|| {
-        let (sender, receiver) = channel::<Vec<Checkpoint>>();
+        let (sender, receiver) = channel::<Checkpoint>();
         let thread = std::thread::Builder::new().name("undertaker".to_owned());
-        thread.spawn(move || receiver.into_iter().for_each(drop)).ok().map(|_| sender)
+        let undertaker = move || {
+            while let Ok(first) = receiver.recv() {
+                std::thread::sleep(LAST_MOMENTS);
+                drop(first);
+                receiver.try_iter().for_each(drop);
+            }
+        };
+        thread.spawn(undertaker).ok().map(|_| sender)
     });
-    if let Some(gone) = gone
-        && !checkpoints.is_empty()
-    {
+    if let Some(gone) = gone {
         // What can't be sent comes back, and is dropped here.
-        let _ = gone.send(checkpoints);
+        let _ = gone.send(checkpoint);
     }
 }
 
@@ -93,6 +114,8 @@ impl Lineage {
             checkpoints: Vec::new(),
             words,
             asked: None,
+            line: None,
+            leaving: Vec::new(),
             foreign: 0,
             has_checkpoints,
         }
@@ -114,9 +137,22 @@ impl Lineage {
         self.cells += 1;
     }
 
-    /// How many processes there are.
-    pub(super) fn count(&self) -> usize {
-        1 + self.checkpoints.len() + usize::from(self.asked.is_some())
+    /// Which of these are not this one's: processes that code has left behind. The checkpoint that was asked for is waited for, if
+    /// there is anybody who may be it.
+    pub(super) fn count_others(&mut self, living: &[Pid], patience: Duration) -> usize {
+        self.leaving.retain(|leaving| kernel::is_alive(leaving.pidfd.as_fd()));
+        let count = |lineage: &Self| living.iter().filter(|pid| !lineage.is_own(**pid)).count();
+        if self.asked.is_some() && count(self) > 0 {
+            self.settle(patience);
+        }
+        count(self)
+    }
+
+    fn is_own(&self, pid: Pid) -> bool {
+        let is_checkpoint = |checkpoint: &Checkpoint| checkpoint.process.pid() == pid;
+        self.head.pid() == pid
+            || self.checkpoints.iter().any(is_checkpoint)
+            || self.leaving.iter().any(|leaving| leaving.pid == pid)
     }
 
     pub(super) fn checkpoint_pids(&self) -> Vec<Pid> {
@@ -149,13 +185,21 @@ impl Lineage {
         (1..=self.cells).take_while(|count| has(self.cells - count)).last().unwrap_or(0)
     }
 
+    /// Makes what the next checkpoint needs, while there is nothing else to do.
+    pub(super) fn prepare_line(&mut self) {
+        if self.has_checkpoints && self.line.is_none() {
+            self.line = kernel::new_line().ok();
+        }
+    }
+
     /// Asks for a checkpoint of what variables are now. It is heard of [later](Self::settle).
     pub(super) fn ask_for_checkpoint(&mut self) {
         if self.has_checkpoints && !self.is_dead && self.asked.is_none() && !self.is_covered() {
-            let Ok((ours, theirs)) = kernel::new_line() else { return };
+            self.prepare_line();
+            let Some((ours, theirs)) = self.line.take() else { return };
             // The copy inherits it.
             self.head.set_oom_score(TO_BE_SPARED);
-            let words = serde_json::json!({ "checkpoint": self.cells }).to_string();
+            let words = format!("checkpoint {}", self.cells);
             if self.head.tell_with(words.as_bytes(), theirs.as_fd()).is_ok() {
                 self.asked = Some(Asked { cells: self.cells, line: ours });
             }
@@ -197,7 +241,23 @@ impl Lineage {
     pub(super) fn keep_at_most(&mut self, older: usize) {
         let keep = older + usize::from(self.is_covered());
         let surplus = self.checkpoints.len().saturating_sub(keep.max(1));
-        let_go(self.checkpoints.drain(..surplus).collect());
+        for checkpoint in self.checkpoints.drain(..surplus) {
+            let Checkpoint { process, .. } = &checkpoint;
+            process.step_back();
+            self.leaving.push(Leaving { pid: process.pid(), pidfd: process.shared_pidfd() });
+            let_go(checkpoint);
+        }
+        self.leaving.retain(|leaving| kernel::is_alive(leaving.pidfd.as_fd()));
+        if self.leaving.len() > MOST_LEAVING {
+            self.hurry();
+        }
+    }
+
+    /// Ends those at once that were let go.
+    pub(super) fn hurry(&mut self) {
+        for leaving in &self.leaving {
+            kernel::end(leaving.pidfd.as_fd());
+        }
     }
 
     /// Lets go of the checkpoint that is the same as the head.
@@ -224,6 +284,7 @@ impl Lineage {
     /// Makes the newest checkpoint the head. Whether there was one.
     pub(super) fn wake_newest(&mut self) -> bool {
         self.asked = None;
+        self.foreign = 0;
         while let Some(Checkpoint { cells, process }) = self.checkpoints.pop() {
             if process.wake().is_ok() {
                 self.head = process;
@@ -266,7 +327,7 @@ impl Lineage {
     /// Has the head give back what memory it can.
     pub(super) fn tidy(&mut self, patience: Duration) {
         let deadline = Instant::now() + patience;
-        if self.head.tell(br#"{"tidy": true}"#).is_ok() {
+        if self.head.tell(b"tidy").is_ok() {
             while let Some(heard) = self.hear(deadline) {
                 if heard.tidied {
                     break;

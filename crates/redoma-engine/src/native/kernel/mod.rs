@@ -153,13 +153,17 @@ impl NativeKernel {
         } else if std::mem::take(&mut self.is_frozen) {
             house.signal_living(Signal::CONT);
         }
-        // Made already, unless nobody had the time.
-        self.lineage.ask_for_checkpoint();
+        // Made already, but for one that could not be: with pipes or sockets open another can't be either.
         self.lineage.settle(PROMPT);
+        if self.lineage.foreign() == 0 {
+            self.lineage.ask_for_checkpoint();
+            self.lineage.settle(PROMPT);
+        }
         self.lineage.keep_at_most(self.undo.unwrap_or(0));
         let limit = house.limits.memory.0 / 100 * CROWDED;
         if house.group().and_then(Group::memory_current).is_some_and(|used| used > limit) {
             self.lineage.keep_at_most(0);
+            self.lineage.hurry();
         }
         Ok(())
     }
@@ -288,8 +292,6 @@ impl Kernel for NativeKernel {
                         .to_owned(),
                 );
             }
-        } else {
-            self.lineage.note_cell();
         }
         if let CellEnding::Done { exit_code, .. } = ending {
             watched.event = Event::Exited(exit_code);
@@ -307,7 +309,11 @@ impl Kernel for NativeKernel {
         done.outputs = transcript.finish();
         done.notes = notes;
         // Whoever else is there could move things about meanwhile, and without an end.
-        let is_crowded = house.count_living() > self.lineage.count();
+        let is_crowded = self.lineage.count_others(&house.living_pids(), PROMPT) > 0;
+        if is_crowded {
+            // Nobody can fork while they are stopped.
+            self.lineage.settle(PROMPT);
+        }
         let stopped = if is_crowded { house.stop_living() } else { Vec::new() };
         let harvesting = Instant::now();
         let harvested = self.files.harvest(house.sandbox.workspace(), limits.disk.0, cell.out);
@@ -405,6 +411,9 @@ impl Kernel for NativeKernel {
         // It is the same as the process that it was made of, and can be made again.
         self.lineage.drop_spare();
         self.is_frozen = true;
+        if let Some(group) = house.group() {
+            group.rest();
+        }
         if house.current == self.id {
             house.stop_living();
         }

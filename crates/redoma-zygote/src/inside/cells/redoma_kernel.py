@@ -39,8 +39,8 @@ from redoma_guarded import live, type_name
 from redoma_ipython import Shell, StandIns
 from redoma_libraries import watch_imports
 from redoma_outputs import Outputs, write
-# Not used here: `encode` and `decode`, with which the session speaks.
-from redoma_texts import cut, decode, encode, exact, short  # noqa: F401
+# Not used here: `encode`, with which the session speaks.
+from redoma_texts import cut, encode, exact, short  # noqa: F401
 from redoma_tracebacks import bare_lines, own_trace, traceback_lines
 from redoma_transform import CELL_MAGIC, transform
 from redoma_upkeep import Upkeep

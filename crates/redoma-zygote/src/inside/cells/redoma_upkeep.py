@@ -35,10 +35,14 @@ def living_children():
 class Upkeep:
     """`outputs` is told what had to be put right."""
 
+    STDOUT_IS_CLOSED, STDERR_IS_CLOSED, HAS_CHILDREN = 1, 2, 4
+
     def __init__(self, outputs):
         self.outputs = outputs
         # As they are now, before a cell can change them.
         self.waitid, self.fstat, self.dup2, self.thread_count = os.waitid, os.fstat, os.dup2, _thread._count
+        # Somebody may have a way to do the same at once.
+        self.look = self.look_one_by_one
         self.signal, self.getsignal = _signal.signal, _signal.getsignal
         self.settrace, self.gettrace, self.setprofile, self.getprofile = (
             sys.settrace, sys.gettrace, sys.setprofile, sys.getprofile)  # fmt: skip
@@ -69,6 +73,20 @@ class Upkeep:
     def listen(self):
         self.signal(_signal.SIGINT, self.on_interrupt)
 
+    def look_one_by_one(self):
+        """What holds of the above."""
+        seen = self.HAS_CHILDREN
+        for number, is_closed in ((1, self.STDOUT_IS_CLOSED), (2, self.STDERR_IS_CLOSED)):
+            try:
+                self.fstat(number)
+            except OSError:
+                seen |= is_closed
+        try:
+            self.waitid(*self.waits_for)
+        except OSError:
+            seen &= ~self.HAS_CHILDREN
+        return seen
+
     def finish(self):
         """Puts right what the next cell, and the kernel itself, can't do without."""
         if self.gettrace() is not None:
@@ -82,20 +100,18 @@ class Upkeep:
             self.signal(_signal.SIGINT, self.on_interrupt)
         self.outputs.flush()
         self.outputs.captured = None
-        self.mend("stdout", 1)
-        self.mend("stderr", 2)
+        seen = self.look()
+        self.mend("stdout", 1, seen & self.STDOUT_IS_CLOSED)
+        self.mend("stderr", 2, seen & self.STDERR_IS_CLOSED)
         stdin = getattr(sys, "stdin", None)
         if stdin is None or getattr(stdin, "closed", False) is True:
             sys.stdin = sys.__stdin__ = self.stdin = _io.open("/dev/null")
-        self.note_companions()
+        self.note_companions(seen & self.HAS_CHILDREN)
 
-    def mend(self, name, number):
-        try:
-            self.fstat(number)
-        except OSError:
-            if number in self.spare:
-                self.dup2(self.spare[number], number)
-                self.outputs.note(f"the cell closed its own {name}: it is open again")
+    def mend(self, name, number, is_closed):
+        if is_closed and number in self.spare:
+            self.dup2(self.spare[number], number)
+            self.outputs.note(f"the cell closed its own {name}: it is open again")
         stream = getattr(sys, name, None)
         if stream is self.current[name]:
             # Nearly always.
@@ -124,18 +140,14 @@ class Upkeep:
             back = f"sys.{name} = sys.__{name}__"
             self.outputs.note(f"sys.{name} is something else now: what is printed goes there. {back} undoes it")
 
-    def note_companions(self):
+    def note_companions(self, has_children):
         """Says what goes on beside the cells, when that has changed."""
         threads = self.thread_count()
         if threads != self.last_threads:
             self.last_threads = threads
             if threads > 0:
                 self.outputs.note(companions(threads, "thread", "threads"))
-        try:
-            self.waitid(*self.waits_for)
-            children = living_children()
-        except OSError:
-            children = 0
+        children = living_children() if has_children else 0
         if children != self.last_children:
             self.last_children = children
             if children > 0:
