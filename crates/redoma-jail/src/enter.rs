@@ -23,6 +23,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
+use crate::footprint::Footprint;
 use crate::network::{Entered, MadeBy, Network};
 use crate::plan::{Plan, Role};
 use crate::spawn::{Report, Stdio};
@@ -68,6 +69,8 @@ pub(crate) struct Prepared<'a> {
     pub(crate) stack: Option<Stack>,
     /// Another, where somebody waits for the sandbox.
     pub(crate) network: MadeBy,
+    /// What init keeps of the memory of who it is a copy of, if it is to live long.
+    pub(crate) footprint: Option<Footprint>,
 }
 
 /// The namespaces to clone into. The network's comes while others are furnished, the cgroup's from within the cgroup.

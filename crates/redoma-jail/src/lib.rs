@@ -30,6 +30,7 @@
 pub mod cgroup;
 mod credentials;
 mod enter;
+mod footprint;
 pub mod host_uid;
 mod init;
 pub mod janitor;

@@ -263,6 +263,7 @@ impl<'a> Starting<'a> {
             talk: inner_talk.as_raw_fd(),
             keep: Prepared::keep_list(stdio, &[&inner_talk]),
             stack: Some(Stack::new()),
+            footprint: None,
             network: match plan.role {
                 Role::Code => MadeBy::Another(processors),
                 Role::Nursery => MadeBy::This,

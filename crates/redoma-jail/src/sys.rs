@@ -650,6 +650,19 @@ pub fn is_single_threaded() -> bool {
     links == Ok(3) || std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1)
 }
 
+/// Where the C library keeps what belongs to this thread.
+pub(crate) fn thread_block() -> usize {
+    // SAFETY: it has no conditions.
+    unsafe { libc::pthread_self() as usize }
+}
+
+/// Gives memory back. What was there must not be used any more: of the callers that is the one that has nothing left to do but
+/// to wait.
+pub(crate) fn unmap(start: usize, length: usize) {
+    // SAFETY: the caller's promise. What can't be unmapped stays.
+    unsafe { libc::munmap(start as *mut c_void, length) };
+}
+
 /// What is open under a number, if anything is.
 pub(crate) fn file_type(fd: RawFd) -> Option<rustix::fs::FileType> {
     // SAFETY: the number is looked at within this call only; if it is nobody's, the kernel says so.

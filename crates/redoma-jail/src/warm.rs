@@ -50,7 +50,12 @@ pub(crate) fn run(prepared: &Prepared<'_>, becomes: Becomes<'_>, line: (OwnedFd,
     };
     match split(prepared, becomes, line) {
         Ok(Side::Init(waiting)) => match waiting.be_assigned(prepared.plan, becomes, talk) {
-            Ok(program) => init::reap(&program, talk),
+            Ok(program) => {
+                if let Some(footprint) = prepared.footprint.filter(|_| program.is_kernel) {
+                    footprint.keep_only();
+                }
+                init::reap(&program, talk)
+            }
             Err(failure) => fail(failure),
         },
         Ok(Side::Program(line, _)) => continue_as_program(prepared, becomes, line),

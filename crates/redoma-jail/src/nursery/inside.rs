@@ -14,6 +14,7 @@ use super::blueprint::PlanAhead;
 use super::message::{self, Answer, Hurry, Request, WarmUp};
 use super::{BLUEPRINT, Blueprint, INBOX};
 use crate::enter::{self, At, Failure, Prepared};
+use crate::footprint::Footprint;
 use crate::network::MadeBy;
 use crate::plan::{Ids, Program, Role};
 use crate::spawn::{Stdio, write_id_maps};
@@ -37,6 +38,8 @@ pub struct Server {
     /// By variant.
     plans: BTreeMap<String, PlanAhead>,
     zygote: Option<Program>,
+    /// Of a zygote: what the inits of kernels need of its memory.
+    footprint: Option<Footprint>,
 }
 
 /// Why [`Server::serve`] came back.
@@ -71,6 +74,7 @@ impl Server {
             kind,
             plans: blueprint.plans().map_err(invalid)?,
             zygote: blueprint.zygote().map(super::ProgramAhead::program).transpose().map_err(invalid)?,
+            footprint: None,
         };
         // What it starts ends by itself; those outside see it by their own means.
         sys::reap_children(Reaping::AtOnce)?;
@@ -79,6 +83,10 @@ impl Server {
 
     /// Serves until there is nobody to serve, or until this is another process.
     pub fn serve(&mut self) -> Served {
+        if self.kind == Kind::Zygote {
+            // It has imported what it will.
+            self.footprint = Footprint::of_this_process();
+        }
         loop {
             let Ok(Some((request, fds))) = message::receive::<Request>(sys::borrow(&CHANNEL)) else {
                 return Served::Closed;
@@ -134,6 +142,7 @@ impl Server {
             keep: Prepared::keep_list(stdio, &[&talk, &line.0, &line.1]),
             stack: None,
             network: MadeBy::This,
+            footprint: self.footprint,
         };
         match sys::clone_into(enter::namespaces(plan), None).at(Step::Clone)? {
             Cloned::Child => {

@@ -26,7 +26,7 @@ import select
 import signal
 import threading
 import types
-from io import IOBase
+from _io import _IOBase
 
 # What nearly every program needs of the standard library. Little: each page of it is copied and dropped again with every
 # sandbox. Sets with more of it are in the profile.
@@ -416,7 +416,7 @@ def clean(names, count):
         gc.collect()
         for thing in gc.get_objects():
             # By its real type: asking the object itself could run anything.
-            if issubclass(type(thing), IOBase):
+            if issubclass(type(thing), _IOBase):
                 flush(thing)
     except BaseException:
         pass
