@@ -308,6 +308,13 @@ impl KernelProcess {
         is_alive(self.pidfd.as_fd())
     }
 
+    /// What it is doing.
+    pub fn work(&self) -> Option<Work> {
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.pid.as_raw_nonzero())).ok()?;
+        self.is_alive().then_some(())?;
+        Work::parse(&text)
+    }
+
     /// Of one that is about to end: what that takes is to be done when there is nothing better to do.
     pub fn step_back(&self) {
         if self.is_alive() {
@@ -411,6 +418,25 @@ impl Words {
     }
 }
 
+/// What a process is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Work {
+    /// Whether it runs, or waits for a processor: nothing else keeps it.
+    pub is_runnable: bool,
+    /// How long it has had one, in the kernel's ticks of 10 ms.
+    pub ticks: u64,
+}
+
+impl Work {
+    /// From a line of `/proc/PID/stat`. The name in it can be anything.
+    fn parse(line: &str) -> Option<Self> {
+        let (_, fields) = line.rsplit_once(')')?;
+        let fields: Vec<_> = fields.split_whitespace().collect();
+        let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+        Some(Self { is_runnable: *fields.first()? == "R", ticks: number(11)? + number(12)? })
+    }
+}
+
 /// What the kernel tells of a process.
 #[derive(Debug, Clone, Copy)]
 struct Status {
@@ -459,5 +485,14 @@ mod tests {
         let after = open_lines().unwrap();
         assert_eq!(after.len(), before.len() + 2);
         assert!(after.contains(&reader.as_raw_fd()));
+    }
+
+    #[test]
+    fn what_a_process_does_is_told_whatever_its_name_is() {
+        let line = "12 (a) R 1 (b) S) R 1 12 12 0 -1 4194560 1 2 3 4 17 25 0 0 20 0 1 0";
+        assert_eq!(Work::parse(line), Some(Work { is_runnable: true, ticks: 42 }));
+        let line = "12 (python3) S 1 12 12 0 -1 4194560 1 2 3 4 0 1 0 0 20 0 1 0";
+        assert_eq!(Work::parse(line), Some(Work { is_runnable: false, ticks: 1 }));
+        assert_eq!(Work::parse("12 (python3) R 1"), None);
     }
 }

@@ -237,16 +237,15 @@ fn a_program_whose_client_leaves_is_ended() {
     let server = &world.server;
     let session = server.session(ADMIN);
     let random = std::fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap();
-    for (number, route) in ["/v1/exec", "/v1/exec/programmatic", "/api/v1/executions", "events", "websocket"]
-        .into_iter()
-        .enumerate()
-    {
+    let cell = format!("/api/v1/sessions/{session}/executions");
+    let routes = ["/v1/exec", "/v1/exec/programmatic", "/api/v1/executions", &cell, "events", "websocket"];
+    for (number, route) in routes.into_iter().enumerate() {
         // A process that can be told from all others by its command line.
         let digits: String = random.bytes().filter(u8::is_ascii_digit).take(6).map(char::from).collect();
         let mark = format!("sleep 25.{number}{digits}");
         let code = format!("{mark}\n");
         let native = json!({ "language": "bash", "code": code });
-        let path = format!("/api/v1/sessions/{session}/executions");
+        let path = &cell;
         let mut stream = connect(server);
         match route {
             "websocket" => {
@@ -258,7 +257,7 @@ fn a_program_whose_client_leaves_is_ended() {
             }
             "events" => {
                 let request =
-                    server.post(&path).key(ADMIN).header("Accept", "text/event-stream").json(&native);
+                    server.post(path).key(ADMIN).header("Accept", "text/event-stream").json(&native);
                 stream.write_all(&request.bytes()).unwrap();
             }
             route => {

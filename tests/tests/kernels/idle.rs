@@ -131,6 +131,59 @@ fn a_server_that_was_restarted_has_all_files_and_says_that_variables_are_gone() 
 }
 
 #[test]
+fn runs_that_were_answered_are_found_by_the_next_server() {
+    let mut world = World::new();
+    let mut ran = Vec::new();
+    let session = world.server.session(ADMIN);
+    for round in 0..3 {
+        let here = Session { server: &world.server, key: ADMIN.to_owned(), id: session.clone() };
+        for number in 0..4 {
+            let done = here.cell(&format!("print({round}, {number})"));
+            ran.push((done.answer["id"].as_str().unwrap().to_owned(), format!("{round} {number}\n")));
+        }
+        // As soon as the last one has been answered.
+        world.server.kill();
+        world.server = world.home.serve();
+        world.server.wait_until_ready();
+    }
+    for (id, printed) in &ran {
+        let answer = world.server.get(&format!("/api/v1/executions/{id}")).key(ADMIN).send();
+        assert_eq!(answer.status, 200, "{id}: {}", answer.text());
+        assert_eq!(answer.json()["stdout"]["text"], *printed);
+    }
+    let here = Session { server: &world.server, key: ADMIN.to_owned(), id: session };
+    let listed = world.server.get(&here.path("/executions")).key(ADMIN).send().json();
+    let listed: Vec<_> =
+        listed["executions"].as_array().unwrap().iter().map(|run| run["id"].clone()).collect();
+    let expected: Vec<_> = ran.iter().rev().map(|(id, _)| id.clone()).collect();
+    assert_eq!(listed, expected, "each once, newest first");
+}
+
+#[test]
+fn a_sessions_own_processes_hold_no_more_than_they_need() {
+    let world = World::new();
+    let session = Session::new(&world.server);
+    session.cell("x = 1");
+    // Those that only wait, for a session yet to come, still have all that they were copied from.
+    let inits: Vec<usize> = host::processes_in_groups_of(world.server.pid())
+        .iter()
+        .filter_map(|process| process.split(':').next()?.parse::<u32>().ok())
+        .filter(|pid| {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            name.trim() == "redoma-init"
+        })
+        .filter_map(|pid| Some(std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?.lines().count()))
+        .filter(|count| *count > 0)
+        .collect();
+    // Whoever is not root sees of none what it has mapped.
+    assert!(inits.is_empty() || inits.iter().any(|count| *count < 40), "mappings of each: {inits:?}");
+    // And it still does what it is there for.
+    assert!(session.cell("import os; os._exit(1)").is("restored"));
+    assert_eq!(session.printed("print(x)"), "1");
+    world.assert_sound();
+}
+
+#[test]
 fn the_least_recently_used_kernel_makes_room_for_another() {
     let world = World::with("[engine]\nkernels = 3\n", "");
     let server = &world.server;

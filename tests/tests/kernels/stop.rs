@@ -1,6 +1,8 @@
 //! Cells that somebody stops: by cancelling, by leaving, by a restart, by an interrupt, by the removal of their session.
 
 use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -37,6 +39,25 @@ fn a_cancelled_cell_keeps_what_it_has_if_it_ends_by_itself() {
 }
 
 #[test]
+fn a_cell_whose_client_leaves_before_its_turn_never_runs() {
+    let world = World::new();
+    let session = Session::new(&world.server);
+    session.cell("import time");
+    let mut first =
+        session.stream(&json!({ "language": "py", "code": "print('on', flush=True); time.sleep(2)" }));
+    first.wait_for("on");
+    let mut second = TcpStream::connect(world.server.address).unwrap();
+    let code = "open('ran.txt', 'w').close()";
+    second.write_all(&session.request(&json!({ "language": "py", "code": code })).bytes()).unwrap();
+    wait_until("it waits", || session.kernel()["waiting"] == 1);
+    drop(second);
+    wait_until("it gives up", || session.kernel()["waiting"] == 0);
+    assert_eq!(first.result().answer["exit_code"], 0);
+    assert_eq!(session.printed("import os; print(os.path.exists('ran.txt'))"), "False");
+    world.assert_sound();
+}
+
+#[test]
 fn a_cell_ends_with_its_client_and_the_session_goes_on() {
     let world = World::with("", LIMITS);
     let session = Session::new(&world.server);
@@ -57,7 +78,7 @@ fn a_cell_ends_with_its_client_and_the_session_goes_on() {
     }
     // The same without a stream.
     let request = session.request(&json!({ "language": "py", "code": "import time; time.sleep(60)" }));
-    let mut stream = std::net::TcpStream::connect(request.address()).unwrap();
+    let mut stream = TcpStream::connect(request.address()).unwrap();
     std::io::Write::write_all(&mut stream, &request.bytes()).unwrap();
     wait_until("it runs", || session.kernel()["state"] == "busy");
     drop(stream);

@@ -37,6 +37,18 @@ pub(super) struct Lineage {
     has_checkpoints: bool,
 }
 
+/// How long a process may take to do what it was told between two cells.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    pub(super) usual: Duration,
+    /// And how much longer if others keep the processor from it: it would lose its last cell for what they do.
+    pub(super) starved: Duration,
+}
+
+/// Of one that takes longer: how often it is looked at, and from how many ticks on it has had half of a processor meanwhile.
+const NEXT_LOOK: Duration = Duration::from_secs(1);
+const BUSY: u64 = 50;
+
 /// A checkpoint on its way out.
 #[derive(Debug)]
 struct Leaving {
@@ -139,7 +151,7 @@ impl Lineage {
 
     /// Which of these are not this one's: processes that code has left behind. The checkpoint that was asked for is waited for, if
     /// there is anybody who may be it.
-    pub(super) fn count_others(&mut self, living: &[Pid], patience: Duration) -> usize {
+    pub(super) fn count_others(&mut self, living: &[Pid], patience: Patience) -> usize {
         self.leaving.retain(|leaving| kernel::is_alive(leaving.pidfd.as_fd()));
         let count = |lineage: &Self| living.iter().filter(|pid| !lineage.is_own(**pid)).count();
         if self.asked.is_some() && count(self) > 0 {
@@ -207,8 +219,10 @@ impl Lineage {
     }
 
     /// Waits until what was asked for is there, or is known not to come.
-    pub(super) fn settle(&mut self, patience: Duration) {
-        let deadline = Instant::now() + patience;
+    pub(super) fn settle(&mut self, patience: Patience) {
+        let mut deadline = Instant::now() + patience.usual;
+        let last = deadline + patience.starved;
+        let mut seen = None;
         while let Some(Asked { cells, .. }) = self.asked {
             match self.hear(deadline) {
                 Some(answer) if answer.checkpoint == Some(cells) => {
@@ -225,6 +239,9 @@ impl Lineage {
                     self.foreign = answer.foreign;
                 }
                 Some(_) => {}
+                None if !self.is_dead && Instant::now() < last && self.is_starved(&mut seen) => {
+                    deadline = Instant::now() + NEXT_LOOK;
+                }
                 None => {
                     // It does not do what it is told. Whoever needs it goes on from what there is.
                     self.asked = None;
@@ -235,6 +252,13 @@ impl Lineage {
                 self.head.set_oom_score(FIRST_TO_GO);
             }
         }
+    }
+
+    /// Whether the head would go on if only it had a processor. `seen` is how long it had had one at the last look.
+    fn is_starved(&self, seen: &mut Option<u64>) -> bool {
+        let Some(work) = self.head.work() else { return false };
+        let before = seen.replace(work.ticks);
+        work.is_runnable && before.is_none_or(|before| work.ticks.saturating_sub(before) < BUSY)
     }
 
     /// Keeps the checkpoint of what is now and so many older ones.

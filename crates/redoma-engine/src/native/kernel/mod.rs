@@ -43,7 +43,7 @@ use cell::{CellEnding, Watching};
 use files::WorkspaceFiles;
 use house::House;
 use interrupts::Interrupts;
-use lineage::Lineage;
+use lineage::{Lineage, Patience};
 
 /// Processes beyond the code's own: its checkpoints.
 const OWN_PROCESSES: u64 = 12;
@@ -52,9 +52,9 @@ pub(crate) const LONGEST_FRAME: usize = 24 << 20;
 /// How long a process may take to say that it is there, beside a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// And how long to do what it was told between two cells.
-const PROMPT: Duration = Duration::from_secs(5);
+const PROMPT: Patience = Patience { usual: Duration::from_secs(5), starved: Duration::from_secs(55) };
 /// The same where others wait for whoever waits for it.
-const AT_LEISURE: Duration = Duration::from_secs(1);
+const AT_LEISURE: Patience = Patience { usual: Duration::from_secs(1), starved: Duration::ZERO };
 /// From here on older checkpoints go, so that cells have the memory (of the limit, in percent).
 const CROWDED: u64 = 60;
 
@@ -406,7 +406,7 @@ impl Kernel for NativeKernel {
         }
         if house.current == self.id {
             self.lineage.settle(AT_LEISURE);
-            self.lineage.tidy(AT_LEISURE);
+            self.lineage.tidy(AT_LEISURE.usual);
         }
         // It is the same as the process that it was made of, and can be made again.
         self.lineage.drop_spare();
