@@ -29,6 +29,12 @@ def kib(path, *names):
     return total
 
 
+def kept_free():
+    """KiB of free pages that the kernel keeps at hand for each processor."""
+    with open("/proc/zoneinfo") as file:
+        return 4 * sum(int(count) for count in re.findall(r"^\s+count:\s+(\d+)$", file.read(), re.MULTILINE))
+
+
 def usage(pids):
     """KiB of these processes together, and of the kernel for the whole machine."""
     pss = tables = 0
