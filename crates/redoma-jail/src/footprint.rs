@@ -60,10 +60,17 @@ impl Footprint {
 
     /// Gives back everything else. From here on nothing may be allocated, or be looked at that was.
     pub(crate) fn keep_only(&self) {
-        // A copy of this on the stack, which is kept.
+        // A copy of this on the stack, which is kept: also where that has grown since.
         let Self { pieces, count } = *self;
+        let here = &raw const pieces as usize;
         let mut start = FIRST;
         for (from, to) in pieces.into_iter().take(count) {
+            let from = if to > here && from > here.saturating_sub(STACK) {
+                here.saturating_sub(STACK)
+            } else {
+                from
+            };
+            let from = from & !0xfff;
             if from > start {
                 sys::unmap(start, from - start);
             }
@@ -72,6 +79,8 @@ impl Footprint {
     }
 }
 
+/// So much of the stack is in use at most, below where this is called.
+const STACK: usize = 128 << 10;
 /// Where programs may have memory from.
 const FIRST: usize = 0x1_0000;
 

@@ -308,11 +308,11 @@ impl KernelProcess {
         is_alive(self.pidfd.as_fd())
     }
 
-    /// What it is doing.
-    pub fn work(&self) -> Option<Work> {
+    /// Whether it runs, or waits for a processor: nothing else keeps it.
+    pub fn is_runnable(&self) -> Option<bool> {
         let text = std::fs::read_to_string(format!("/proc/{}/stat", self.pid.as_raw_nonzero())).ok()?;
         self.is_alive().then_some(())?;
-        Work::parse(&text)
+        is_runnable(&text)
     }
 
     /// Of one that is about to end: what that takes is to be done when there is nothing better to do.
@@ -324,6 +324,11 @@ impl KernelProcess {
 
     pub fn signal(&self, signal: Signal) {
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, signal);
+    }
+
+    /// It is not to be the first to go when memory runs out.
+    pub fn spare(&self) {
+        set_oom_score(self.pid, self.pidfd.as_fd(), TO_BE_SPARED);
     }
 
     /// How willingly it is ended when memory runs out.
@@ -418,23 +423,10 @@ impl Words {
     }
 }
 
-/// What a process is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Work {
-    /// Whether it runs, or waits for a processor: nothing else keeps it.
-    pub is_runnable: bool,
-    /// How long it has had one, in the kernel's ticks of 10 ms.
-    pub ticks: u64,
-}
-
-impl Work {
-    /// From a line of `/proc/PID/stat`. The name in it can be anything.
-    fn parse(line: &str) -> Option<Self> {
-        let (_, fields) = line.rsplit_once(')')?;
-        let fields: Vec<_> = fields.split_whitespace().collect();
-        let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
-        Some(Self { is_runnable: *fields.first()? == "R", ticks: number(11)? + number(12)? })
-    }
+/// From a line of `/proc/PID/stat`. The name in it can be anything.
+fn is_runnable(line: &str) -> Option<bool> {
+    let (_, fields) = line.rsplit_once(')')?;
+    fields.split_whitespace().next().map(|state| state == "R")
 }
 
 /// What the kernel tells of a process.
@@ -489,10 +481,8 @@ mod tests {
 
     #[test]
     fn what_a_process_does_is_told_whatever_its_name_is() {
-        let line = "12 (a) R 1 (b) S) R 1 12 12 0 -1 4194560 1 2 3 4 17 25 0 0 20 0 1 0";
-        assert_eq!(Work::parse(line), Some(Work { is_runnable: true, ticks: 42 }));
-        let line = "12 (python3) S 1 12 12 0 -1 4194560 1 2 3 4 0 1 0 0 20 0 1 0";
-        assert_eq!(Work::parse(line), Some(Work { is_runnable: false, ticks: 1 }));
-        assert_eq!(Work::parse("12 (python3) R 1"), None);
+        assert_eq!(is_runnable("12 (a) S 1 (b) S) R 1 12 12 0 -1"), Some(true));
+        assert_eq!(is_runnable("12 (python3) S 1 12 12 0 -1"), Some(false));
+        assert_eq!(is_runnable("12 (python3"), None);
     }
 }

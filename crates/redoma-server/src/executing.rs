@@ -2,6 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use redoma_engine::interpreter::{Execution, ExecutionRequest, Variables};
@@ -137,13 +138,33 @@ impl Program {
     /// program itself.
     pub async fn run(self) -> Result<Execution, Failure> {
         let is_possible = Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
-        if !(is_possible && self.is_heard_of) {
-            return self.start(None).finish().await;
-        }
+        let place = InPlace::take().filter(|_| is_possible && self.is_heard_of);
+        let Some(_place) = place else { return self.start(None).finish().await };
         let Self { cancel, work, .. } = self;
         let run = AssertUnwindSafe(|| work.run(None, &cancel));
         let result = tokio::task::block_in_place(|| std::panic::catch_unwind(run));
         result.unwrap_or_else(|_| Err(Failure::internal(&"a run panicked")))
+    }
+}
+
+/// One of the programs that run on the threads of their requests. Not too many: each of these threads needs another in its place,
+/// and where there is none nobody would be served any more.
+struct InPlace;
+
+static IN_PLACE: AtomicUsize = AtomicUsize::new(0);
+const MOST_IN_PLACE: usize = 64;
+
+impl InPlace {
+    fn take() -> Option<Self> {
+        let place = Self;
+        let before = IN_PLACE.fetch_add(1, Ordering::Relaxed);
+        (before < MOST_IN_PLACE).then_some(place)
+    }
+}
+
+impl Drop for InPlace {
+    fn drop(&mut self) {
+        IN_PLACE.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -116,7 +116,8 @@ impl Store {
     /// Removes what a crash has left behind; how many files and sessions. Only by the one server of a data folder, before
     /// it serves.
     pub fn recover(&self) -> Result<usize, StoreError> {
-        self.metadata.recover()?;
+        // To put in order what is there may need some room.
+        self.removing(|| self.metadata.recover())?;
         self.blobs.recover(&Known {
             blob: &|blob| self.metadata.knows_blob(blob),
             session: &|id| Ok(self.metadata.session(id)?.is_some()),

@@ -113,8 +113,8 @@ pub fn serve(global: &Global, arguments: &ServeArguments) -> anyhow::Result<Exit
 
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        // Each program that runs or waits for a tool has one.
-        .max_blocking_threads(concurrency.running + 1024)
+        // Each program that runs or waits, for its turn or for a tool, has one.
+        .max_blocking_threads(concurrency.running + concurrency.waiting + 1536)
         .build()?;
     let watchdog = watchdog(&app, &runtime, notifier.clone())?;
     let result = runtime.block_on(listen(Arc::clone(&app), address, admin, no_auth, notifier));

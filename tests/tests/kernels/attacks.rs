@@ -69,7 +69,7 @@ const FLAGS: &[(&str, &str)] = &[
 ];
 
 /// As `redoma-engine` has it.
-const OWN_PROCESSES: u64 = 12;
+const OWN_PROCESSES: u64 = 20;
 
 fn profile_name(case: &Case) -> String {
     format!("{}-{}", case.name.replace("::", "-").replace('_', "-"), language(case))

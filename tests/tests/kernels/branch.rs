@@ -27,6 +27,25 @@ fn branch_or_not<'a>(server: &'a Server, session: &Session<'_>) -> (Session<'a>,
 }
 
 #[test]
+fn what_one_takes_back_is_not_the_others() {
+    let world = World::new();
+    let server = &world.server;
+    let one = Session::new(server);
+    one.cell("import os; x = 1");
+    let two = branch(server, &one);
+    one.cell("x = 2");
+    one.undo(1);
+    // No cell of the first in between.
+    for (session, value) in [(&two, 3), (&one, 4), (&two, 5)] {
+        assert!(session.cell("os._exit(1)").is("restored"));
+        let done = session.cell(&format!("x += {value}"));
+        assert!(done.went_on() && !done.is("restarted"), "{done}");
+    }
+    assert_eq!([one.printed("print(x)"), two.printed("print(x)")], ["5", "9"]);
+    world.assert_sound();
+}
+
+#[test]
 fn a_branch_goes_on_from_the_same_variables_and_files() {
     let world = World::new();
     let server = &world.server;

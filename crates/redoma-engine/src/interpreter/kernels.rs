@@ -38,19 +38,23 @@ pub(super) struct Kernels {
 const PREPARERS: usize = 2;
 /// How long they wait: whoever sends one cell after the other is not to share the processor with them.
 const BREATH: Duration = Duration::from_millis(3);
+const TRIES: usize = 3;
 
 /// A preparer's life.
 fn prepare(ended: &Mutex<Receiver<Arc<Slot>>>) {
     loop {
         let next = lock(ended).recv();
         let Ok(slot) = next else { return };
-        std::thread::sleep(BREATH);
-        slot.is_noted.store(false, Ordering::Relaxed);
-        // If another cell has begun, that has done it already, and will be heard of.
-        if let Some(_turn) = slot.turns.try_take(&slot.owner)
-            && let Some(live) = slot.live().as_mut()
-        {
-            live.kernel.prepare();
+        for _ in 0..TRIES {
+            std::thread::sleep(BREATH);
+            slot.is_noted.store(false, Ordering::Relaxed);
+            // Until the cell's own turn is over. If another has begun, that has done it already, and will be heard of.
+            if let Some(_turn) = slot.turns.try_take(&slot.owner) {
+                if let Some(live) = slot.live().as_mut() {
+                    live.kernel.prepare();
+                }
+                break;
+            }
         }
     }
 }

@@ -21,7 +21,9 @@ use crate::metadata::{Added, NewExecution};
 
 /// So many wait at most, and of so many bytes: whoever brings one more puts them into the table.
 const MOST: usize = 256;
-const MOST_BYTES: u64 = 4 << 20;
+const MOST_BYTES: u64 = 256 << 10;
+/// So many wait if the table takes none; then no more are written down.
+const FAR_TOO_MANY: usize = 16 * MOST;
 
 /// A run, as it is written down.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,12 +51,6 @@ struct Page {
     file: File,
     length: u64,
     lines: Vec<Noted>,
-}
-
-impl Page {
-    fn new(file: File) -> Self {
-        Self { file, length: 0, lines: Vec::new() }
-    }
 }
 
 #[derive(Debug)]
@@ -97,24 +93,25 @@ fn open(path: &Path) -> Result<File, StoreError> {
 }
 
 impl Journal {
-    /// With what a server that died has left, which is put into the table first.
-    pub(super) fn open(
-        database: &Path,
-        put: impl Fn(Vec<Noted>) -> Result<(), StoreError>,
-    ) -> Result<Self, StoreError> {
-        let paths = paths(database);
-        let files = [open(&paths[0])?, open(&paths[1])?];
-        for (file, path) in files.iter().zip(&paths) {
+    /// With what a server that died has left, which is to be [put into the table](Self::empty) first.
+    pub(super) fn open(database: &Path) -> Result<Self, StoreError> {
+        let mut used = HashMap::new();
+        let mut pages = Vec::with_capacity(2);
+        for path in paths(database) {
             let failed = |source| StoreError::Files { path: path.clone(), source };
-            let left = read(file).map_err(failed)?;
-            if !left.is_empty() {
-                put(left)?;
+            let file = open(&path)?;
+            let (lines, length) = read(&file).map_err(failed)?;
+            // What was not written to its end.
+            file.set_len(length).map_err(failed)?;
+            for noted in &lines {
+                note_use(&mut used, noted);
             }
-            file.set_len(0).map_err(failed)?;
+            pages.push(Page { file, length, lines });
         }
-        let [current, other] = files.map(Page::new);
-        let pages = Mutex::new(Pages { current, other, used: HashMap::new() });
-        Ok(Self { pages, emptying: Mutex::default(), count: AtomicUsize::new(0) })
+        let count = AtomicUsize::new(pages.iter().map(|page| page.lines.len()).sum());
+        let (Some(other), Some(current)) = (pages.pop(), pages.pop()) else { return Err(StoreError::Lost) };
+        let pages = Mutex::new(Pages { current, other, used });
+        Ok(Self { pages, emptying: Mutex::default(), count })
     }
 
     /// Writes a run down. Whether there is room for more; an error if it could not be.
@@ -123,13 +120,16 @@ impl Journal {
         line.push(b'\n');
         let mut pages = lock(&self.pages);
         let Pages { current, used, .. } = &mut *pages;
+        if current.lines.len() >= FAR_TOO_MANY {
+            return Err(std::io::ErrorKind::StorageFull.into());
+        }
         if let Err(error) = current.file.write_all_at(&line, current.length) {
             // What is there of it is no line, or the next one is written over it.
             let _ = current.file.set_len(current.length);
             return Err(error);
         }
         current.length += line.len() as u64;
-        used.insert(noted.session.clone(), noted.ended_at);
+        note_use(used, noted);
         current.lines.push(noted.clone());
         self.count.fetch_add(1, Ordering::Release);
         Ok(current.lines.len() < MOST && current.length < MOST_BYTES)
@@ -183,13 +183,22 @@ impl Journal {
     }
 }
 
-/// The lines of a file that can be read. One that was not written to its end, or that a dying disk has spoiled, is none.
-fn read(file: &File) -> std::io::Result<Vec<Noted>> {
-    let mut lines = Vec::new();
-    for line in BufReader::new(file).split(b'\n') {
-        lines.extend(serde_json::from_slice::<Noted>(&line?).ok());
+fn note_use(used: &mut HashMap<SessionId, i64>, noted: &Noted) {
+    let at = used.entry(noted.session.clone()).or_insert(noted.ended_at);
+    *at = (*at).max(noted.ended_at);
+}
+
+/// The lines of a file that can be read, and where the last one ends. One that was not written to its end, or that a dying disk
+/// has spoiled, is none.
+fn read(file: &File) -> std::io::Result<(Vec<Noted>, u64)> {
+    let (mut lines, mut end, mut line) = (Vec::new(), 0, Vec::new());
+    let mut reader = BufReader::new(file);
+    while reader.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
+        end += line.len() as u64;
+        lines.extend(serde_json::from_slice::<Noted>(&line).ok());
+        line.clear();
     }
-    Ok(lines)
+    Ok((lines, end))
 }
 
 #[cfg(test)]
@@ -227,8 +236,12 @@ mod tests {
             Ok(())
         }
 
+        /// Emptied, if this is not full.
         fn open(&self, folder: &Path) -> Journal {
-            Journal::open(&folder.join("db"), |lines| self.put(lines)).unwrap()
+            let journal = Journal::open(&folder.join("db")).unwrap();
+            let emptied = journal.empty(|lines| self.put(lines));
+            assert_eq!(emptied.is_ok(), !*self.is_full.borrow() || journal.is_empty());
+            journal
         }
     }
 
@@ -273,7 +286,9 @@ mod tests {
         std::fs::write(&second, bytes).unwrap();
         drop(journal);
         let journal = table.open(folder.path());
-        assert_eq!(*table.ids.borrow(), ["a", "b"]);
+        let mut ids = table.ids.borrow().clone();
+        ids.sort();
+        assert_eq!(ids, ["a", "b"]);
         assert!(journal.is_empty());
         assert_eq!(sizes(folder.path()), [0, 0]);
     }
@@ -294,15 +309,16 @@ mod tests {
             assert!(failed.unwrap_err().is_full());
         }
         assert_eq!(journal.used_at(&session), Some(2));
+        // Nor if the next server finds it so, and serves.
+        drop(journal);
+        let journal = table.open(folder.path());
+        assert_eq!(journal.used_at(&session), Some(2));
+        journal.note(&noted("d", &session)).unwrap();
         *table.is_full.borrow_mut() = false;
-        // Whether it is this server that goes on, or the next.
-        let mut copy = Vec::new();
-        for path in paths(&folder.path().join("db")) {
-            copy.extend(read(&File::open(path).unwrap()).unwrap().into_iter().map(|noted| noted.id));
-        }
-        assert_eq!(copy, ["a", "b", "c"]);
         journal.empty(|lines| table.put(lines)).unwrap();
-        assert_eq!(*table.ids.borrow(), ["a", "b", "c"]);
+        let mut ids = table.ids.borrow().clone();
+        ids.sort();
+        assert_eq!(ids, ["a", "b", "c", "d"]);
         assert_eq!(sizes(folder.path()), [0, 0]);
     }
 
@@ -313,5 +329,8 @@ mod tests {
         let journal = table.open(folder.path());
         let has_room: Vec<_> = (0..MOST).map(|_| journal.note(&noted("a", &session)).unwrap()).collect();
         assert_eq!(has_room.iter().position(|has_room| !has_room), Some(MOST - 1));
+        // With a table that takes none, there is an end to it.
+        let written = (0..FAR_TOO_MANY).filter(|_| journal.note(&noted("a", &session)).is_ok()).count();
+        assert_eq!(MOST + written, FAR_TOO_MANY);
     }
 }

@@ -15,7 +15,7 @@ mod sessions;
 mod writer;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use redoma_model::{ExecutionId, FileId, KeyId, Owner, Session, SessionId};
@@ -47,7 +47,7 @@ pub struct Sqlite {
     writer: Writer,
     readers: Mutex<Vec<Connection>>,
     /// Only in the one server of a data folder.
-    journal: OnceLock<Journal>,
+    journal: OnceLock<Arc<Journal>>,
 }
 
 impl Sqlite {
@@ -63,7 +63,7 @@ impl Sqlite {
         self.write(Durability::Soon, move |connection| {
             for noted in lines {
                 let is_new = !executions::is_there(connection, &noted.id)?;
-                if is_new && sessions::touch(connection, &noted.session, noted.ended_at)? {
+                if is_new && sessions::note_use(connection, &noted.session, noted.ended_at)? {
                     executions::add(connection, &noted)?;
                 }
             }
@@ -74,10 +74,17 @@ impl Sqlite {
     /// Writes a run down, to be put into its table later.
     fn note(&self, journal: &Journal, noted: Noted) -> Result<(), StoreError> {
         match journal.note(&noted) {
-            Ok(true) => Ok(()),
-            Ok(false) => self.flush(),
-            Err(_) => self.put(vec![noted]),
+            Ok(true) => {}
+            // It is written down, whatever comes of this.
+            Ok(false) => drop(self.flush()),
+            Err(_) => self.put(vec![noted])?,
         }
+        Ok(())
+    }
+
+    /// Before something is read that should have all runs in it. A full disk keeps nobody from reading what is there.
+    fn flush_to_read(&self) -> Result<(), StoreError> {
+        self.flush().or_else(|error| if error.is_full() { Ok(()) } else { Err(error) })
     }
 
     fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
@@ -162,6 +169,15 @@ fn migrate(path: &Path, connection: &Connection) -> Result<(), StoreError> {
     transaction.commit().map_err(failed)
 }
 
+/// A session that was used at this time too, which its row may not say yet.
+fn as_used(mut session: Session, used_at: Option<i64>) -> Session {
+    if let Some(later) = used_at.map(|at| at - session.used_at).filter(|later| *later > 0) {
+        session.expires_at = session.expires_at.map(|end| end.saturating_add(later));
+        session.used_at += later;
+    }
+    session
+}
+
 /// The database's numbers are signed. Sizes and counts are far below.
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
@@ -198,9 +214,11 @@ fn by_name<T: serde::de::DeserializeOwned>(name: &str) -> Result<T, StoreError> 
 
 impl Metadata for Sqlite {
     fn recover(&self) -> Result<(), StoreError> {
-        let journal = Journal::open(&self.path, |lines| self.put(lines))?;
-        let _ = self.journal.set(journal);
-        Ok(())
+        if self.journal.get().is_none() {
+            let _ = self.journal.set(Arc::new(Journal::open(&self.path)?));
+        }
+        // On a full disk they wait where they are.
+        self.flush_to_read()
     }
 
     fn flush(&self) -> Result<(), StoreError> {
@@ -208,19 +226,14 @@ impl Metadata for Sqlite {
     }
 
     fn session(&self, id: &SessionId) -> Result<Option<Session>, StoreError> {
+        // Before the row: what leaves the journal is in the row by then.
         let used_at = self.journal.get().and_then(|journal| journal.used_at(id));
-        let mut session = self.read(|connection| sessions::get(connection, id))?;
-        if let (Some(session), Some(at)) = (&mut session, used_at)
-            && at > session.used_at
-        {
-            session.expires_at = session.expires_at.map(|end| end.saturating_add(at - session.used_at));
-            session.used_at = at;
-        }
-        Ok(session)
+        let session = self.read(|connection| sessions::get(connection, id))?;
+        Ok(session.map(|session| as_used(session, used_at)))
     }
 
     fn sessions(&self, query: &SessionQuery) -> Result<Vec<Session>, StoreError> {
-        self.flush()?;
+        self.flush_to_read()?;
         self.read(|connection| sessions::list(connection, query))
     }
 
@@ -240,7 +253,7 @@ impl Metadata for Sqlite {
         after: Option<&(i64, SessionId)>,
         limit: usize,
     ) -> Result<Vec<(i64, SessionId)>, StoreError> {
-        self.flush()?;
+        self.flush_to_read()?;
         self.read(|connection| sessions::expired(connection, now, after, limit))
     }
 
@@ -249,9 +262,12 @@ impl Metadata for Sqlite {
         id: &SessionId,
         may: Box<dyn FnOnce(&Session) -> bool + Send>,
     ) -> Result<Option<Session>, StoreError> {
-        self.flush()?;
-        let id = id.clone();
-        self.write(Durability::Now, move |connection| sessions::remove(connection, &id, may))
+        let (id, journal) = (id.clone(), self.journal.get().cloned());
+        self.write(Durability::Now, move |connection| {
+            let used_at = journal.and_then(|journal| journal.used_at(&id));
+            let may = |session: &Session| may(&as_used(session.clone(), used_at));
+            sessions::remove(connection, &id, may)
+        })
     }
 
     fn commit(&self, mut commit: Commit, quota: Quota) -> Result<Added, StoreError> {
@@ -321,12 +337,12 @@ impl Metadata for Sqlite {
     }
 
     fn execution(&self, id: &ExecutionId) -> Result<Option<ExecutionRecord>, StoreError> {
-        self.flush()?;
+        self.flush_to_read()?;
         self.read(|connection| executions::get(connection, id))
     }
 
     fn executions(&self, session: &SessionId, limit: usize) -> Result<Vec<ExecutionRecord>, StoreError> {
-        self.flush()?;
+        self.flush_to_read()?;
         self.read(|connection| executions::list(connection, session, limit))
     }
 

@@ -123,6 +123,13 @@ pub(super) fn touch(connection: &Connection, id: &SessionId, now: i64) -> Result
     Ok(touched > 0)
 }
 
+/// The same for a time that may be over: one that was used later stays so.
+pub(super) fn note_use(connection: &Connection, id: &SessionId, at: i64) -> Result<bool, StoreError> {
+    let sql =
+        "UPDATE sessions SET used_at = max(used_at, ?2), expires_at = max(used_at, ?2) + ttl WHERE id = ?1";
+    Ok(connection.prepare_cached(sql)?.execute(params![id.as_str(), at])? > 0)
+}
+
 pub(super) fn expired(
     connection: &Connection,
     now: i64,

@@ -1,5 +1,7 @@
 use std::process::Command;
 
+use redoma_store::{NewExecution, Outcome};
+
 use super::*;
 
 /// A small file system in memory, gone when dropped.
@@ -45,6 +47,10 @@ impl SmallDisk {
     fn fill_up(&self) {
         let mut file = std::fs::File::options().append(true).open(self.ballast()).unwrap();
         while file.write(&[0; 4096]).is_ok_and(|count| count > 0) {}
+    }
+
+    fn make_room(&self) {
+        std::fs::remove_file(self.ballast()).unwrap();
     }
 }
 
@@ -136,6 +142,53 @@ fn a_database_without_room_says_so_loses_nothing_and_works_again() {
         assert!(store.session(&id).unwrap().is_some(), "acknowledged and lost");
     }
     assert_eq!(wrong(&store), Vec::<String>::new());
+}
+
+/// Runs that are not in their table yet, of a server that serves: there is no room for them there.
+#[test]
+fn runs_that_wait_keep_nobody_from_making_room() {
+    let Some(disk) = SmallDisk::mount("5m") else { return };
+    let store = open(disk.path());
+    store.recover().unwrap();
+    let expiring = Retention::For(redoma_model::Span::millis(1));
+    let (removed, session) = (session_of(&store, "ana"), session_of(&store, "ana"));
+    let swept = store.open_session(new_session(owner("ana"), expiring)).unwrap();
+    for session in [&removed, &swept] {
+        put(&store, session, "large", &vec![1; 1 << 18]);
+    }
+    let mut ids = Vec::new();
+    for session in [&removed, &session] {
+        for _ in 0..20 {
+            let id = redoma_store::new_execution_id().unwrap();
+            let execution = NewExecution {
+                id: id.clone(),
+                started_at: 1,
+                language: "py".to_owned(),
+                result: Box::new(|_| "x".repeat(8 << 10)),
+            };
+            store.commit(session, Outcome { execution: Some(execution), ..Outcome::default() }).unwrap();
+            ids.push(id);
+        }
+    }
+    disk.fill();
+    let _ = store.flush();
+    assert!(store.session(&session.id).unwrap().is_some());
+    store.execution(&ids[0]).expect("what is there can be read");
+    assert!(store.remove_session(&removed.id).unwrap().is_some());
+    disk.fill_up();
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    assert_eq!(store.sweep().unwrap().sessions, 1);
+    disk.fill_up();
+    // It ends as it is, and the next one takes it so.
+    drop(store);
+    let store = open(disk.path());
+    store.recover().unwrap();
+    disk.make_room();
+    store.flush().unwrap();
+    for id in &ids[20..] {
+        assert!(store.execution(id).unwrap().is_some());
+    }
+    assert!(store.execution(&ids[0]).unwrap().is_none(), "with its session");
 }
 
 #[test]

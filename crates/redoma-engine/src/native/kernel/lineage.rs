@@ -3,12 +3,14 @@
 //! The newest checkpoint is asked for as soon as a cell has ended, and made while its answer is put together: it holds what
 //! variables are until the next cell. Older ones are those that cells can be undone to.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use redoma_jail::JailError;
+use redoma_jail::cgroup::Group;
 use redoma_jail::kernel::{self, FIRST_TO_GO, KernelProcess, TO_BE_SPARED, Words};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -33,21 +35,34 @@ pub(super) struct Lineage {
     leaving: Vec<Leaving>,
     /// Pipes and sockets of the code's that kept the last one from being made.
     foreign: u64,
+    /// When the last one was refused.
+    refused_at: Option<Instant>,
     /// Whether any are wanted.
     has_checkpoints: bool,
 }
 
 /// How long a process may take to do what it was told between two cells.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct Patience<'a> {
     pub(super) usual: Duration,
     /// And how much longer if others keep the processor from it: it would lose its last cell for what they do.
     pub(super) starved: Duration,
+    /// Its sandbox's: what its own processes take from it is its own affair.
+    pub(super) group: Option<&'a dyn Group>,
 }
 
-/// Of one that takes longer: how often it is looked at, and from how many ticks on it has had half of a processor meanwhile.
+/// Of one that takes longer: how often it is looked at, and how much of a processor its sandbox has had meanwhile if it is not
+/// starved.
 const NEXT_LOOK: Duration = Duration::from_secs(1);
-const BUSY: u64 = 50;
+const ENOUGH: Duration = Duration::from_millis(500);
+/// A refusal is good for so long: pipes and sockets may be closed without a cell.
+const REFUSAL: Duration = Duration::from_millis(100);
+
+/// Whether a checkpoint can be spared once it is known. If not, its original has to be until then, and so are the children that it
+/// has meanwhile, for good.
+fn can_spare() -> bool {
+    rustix::process::geteuid().is_root()
+}
 
 /// A checkpoint on its way out.
 #[derive(Debug)]
@@ -56,30 +71,44 @@ struct Leaving {
     pidfd: Arc<OwnedFd>,
 }
 
-/// So many wait for their end at most; each is a process of the session's.
-const MOST_LEAVING: usize = 3;
-/// How long they do: until the answers of cells that follow each other closely are on their way.
-const LAST_MOMENTS: Duration = Duration::from_millis(3);
+/// So many of a session wait for their end at most: each is one of its processes.
+pub(super) const MOST_LEAVING: usize = 8;
+/// How long they do. A process that ends keeps its processor until all its memory has been given back, a millisecond or two: that is
+/// not to be among cells that follow each other closely.
+const LAST_MOMENTS: Duration = Duration::from_millis(30);
 
-/// Ends checkpoints, on a thread that nobody waits for: whoever is killed takes the processor from the one who does it, until all
-/// its memory has been given back.
-fn let_go(checkpoint: Checkpoint) {
-    static GONE: OnceLock<Option<Sender<Checkpoint>>> = OnceLock::new();
+/// Ends a checkpoint after a while, on a thread that nobody waits for; or the one that has waited longest at once, if this is one too
+/// many.
+fn let_go(checkpoint: Checkpoint, is_one_too_many: bool) {
+    static GONE: OnceLock<Option<Sender<(Checkpoint, bool)>>> = OnceLock::new();
     let gone = GONE.get_or_init(|| {
-        let (sender, receiver) = channel::<Checkpoint>();
+        let (sender, receiver) = channel();
         let thread = std::thread::Builder::new().name("undertaker".to_owned());
-        let undertaker = move || {
-            while let Ok(first) = receiver.recv() {
-                std::thread::sleep(LAST_MOMENTS);
-                drop(first);
-                receiver.try_iter().for_each(drop);
-            }
-        };
-        thread.spawn(undertaker).ok().map(|_| sender)
+        thread.spawn(move || be_undertaker(&receiver)).ok().map(|_| sender)
     });
     if let Some(gone) = gone {
         // What can't be sent comes back, and is dropped here.
-        let _ = gone.send(checkpoint);
+        let _ = gone.send((checkpoint, is_one_too_many));
+    }
+}
+
+fn be_undertaker(receiver: &Receiver<(Checkpoint, bool)>) {
+    let mut waiting: VecDeque<(Instant, Checkpoint)> = VecDeque::new();
+    loop {
+        let heard = match waiting.front() {
+            Some((since, _)) => receiver.recv_timeout(LAST_MOMENTS.saturating_sub(since.elapsed())),
+            None => receiver.recv().map_err(RecvTimeoutError::from),
+        };
+        match heard {
+            Ok((checkpoint, is_one_too_many)) => {
+                waiting.push_back((Instant::now(), checkpoint));
+                if is_one_too_many {
+                    waiting.pop_front();
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => drop(waiting.pop_front()),
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
     }
 }
 
@@ -129,6 +158,7 @@ impl Lineage {
             line: None,
             leaving: Vec::new(),
             foreign: 0,
+            refused_at: None,
             has_checkpoints,
         }
     }
@@ -151,7 +181,7 @@ impl Lineage {
 
     /// Which of these are not this one's: processes that code has left behind. The checkpoint that was asked for is waited for, if
     /// there is anybody who may be it.
-    pub(super) fn count_others(&mut self, living: &[Pid], patience: Patience) -> usize {
+    pub(super) fn count_others(&mut self, living: &[Pid], patience: Patience<'_>) -> usize {
         self.leaving.retain(|leaving| kernel::is_alive(leaving.pidfd.as_fd()));
         let count = |lineage: &Self| living.iter().filter(|pid| !lineage.is_own(**pid)).count();
         if self.asked.is_some() && count(self) > 0 {
@@ -209,71 +239,99 @@ impl Lineage {
         if self.has_checkpoints && !self.is_dead && self.asked.is_none() && !self.is_covered() {
             self.prepare_line();
             let Some((ours, theirs)) = self.line.take() else { return };
-            // The copy inherits it.
-            self.head.set_oom_score(TO_BE_SPARED);
+            if !can_spare() {
+                // The copy inherits it.
+                self.head.set_oom_score(TO_BE_SPARED);
+            }
             let words = format!("checkpoint {}", self.cells);
             if self.head.tell_with(words.as_bytes(), theirs.as_fd()).is_ok() {
                 self.asked = Some(Asked { cells: self.cells, line: ours });
+            } else {
+                self.head.set_oom_score(FIRST_TO_GO);
             }
         }
     }
 
+    /// The same for one that could not be made, unless it was just refused.
+    pub(super) fn ask_again(&mut self) {
+        if self.refused_at.is_none_or(|at| at.elapsed() > REFUSAL) {
+            self.ask_for_checkpoint();
+        }
+    }
+
     /// Waits until what was asked for is there, or is known not to come.
-    pub(super) fn settle(&mut self, patience: Patience) {
+    pub(super) fn settle(&mut self, patience: Patience<'_>) {
         let mut deadline = Instant::now() + patience.usual;
         let last = deadline + patience.starved;
         let mut seen = None;
-        while let Some(Asked { cells, .. }) = self.asked {
+        while self.asked.is_some() {
             match self.hear(deadline) {
-                Some(answer) if answer.checkpoint == Some(cells) => {
-                    if let Some(Asked { line, .. }) = self.asked.take()
-                        && let Ok(process) =
-                            KernelProcess::of_checkpoint(answer.pid, self.init, &self.head, line)
-                    {
-                        self.checkpoints.push(Checkpoint { cells, process });
-                        self.foreign = 0;
-                    }
-                }
-                Some(answer) if answer.none == Some(cells) => {
-                    self.asked = None;
-                    self.foreign = answer.foreign;
-                }
-                Some(_) => {}
-                None if !self.is_dead && Instant::now() < last && self.is_starved(&mut seen) => {
+                Some(answer) => self.heed(&answer),
+                None if !self.is_dead
+                    && Instant::now() < last
+                    && self.is_starved(patience.group, &mut seen) =>
+                {
                     deadline = Instant::now() + NEXT_LOOK;
                 }
                 None => {
                     // It does not do what it is told. Whoever needs it goes on from what there is.
                     self.asked = None;
                     self.is_dead = true;
+                    self.head.set_oom_score(FIRST_TO_GO);
                 }
-            }
-            if self.asked.is_none() {
-                self.head.set_oom_score(FIRST_TO_GO);
             }
         }
     }
 
-    /// Whether the head would go on if only it had a processor. `seen` is how long it had had one at the last look.
-    fn is_starved(&self, seen: &mut Option<u64>) -> bool {
-        let Some(work) = self.head.work() else { return false };
-        let before = seen.replace(work.ticks);
-        work.is_runnable && before.is_none_or(|before| work.ticks.saturating_sub(before) < BUSY)
+    /// Takes in what is there already; whether nothing is waited for any more.
+    pub(super) fn take_in(&mut self) -> bool {
+        while self.asked.is_some() {
+            let line = self.words.lock().unwrap_or_else(PoisonError::into_inner).next_line();
+            let Some(line) = line else { return false };
+            self.heed(&serde_json::from_slice(&line).unwrap_or_default());
+        }
+        true
+    }
+
+    fn heed(&mut self, answer: &Answer) {
+        let Some(Asked { cells, .. }) = self.asked else { return };
+        if answer.checkpoint == Some(cells) {
+            if let Some(Asked { line, .. }) = self.asked.take()
+                && let Ok(process) = KernelProcess::of_checkpoint(answer.pid, self.init, &self.head, line)
+            {
+                if can_spare() {
+                    process.spare();
+                }
+                self.checkpoints.push(Checkpoint { cells, process });
+                (self.foreign, self.refused_at) = (0, None);
+            }
+        } else if answer.none == Some(cells) {
+            self.asked = None;
+            (self.foreign, self.refused_at) = (answer.foreign, Some(Instant::now()));
+        }
+        if self.asked.is_none() && !can_spare() {
+            self.head.set_oom_score(FIRST_TO_GO);
+        }
+    }
+
+    /// Whether the head would go on if only it had a processor. `seen` is how long its sandbox had had one at the last look.
+    fn is_starved(&self, group: Option<&dyn Group>, seen: &mut Option<Duration>) -> bool {
+        let (Some(true), Some(used)) = (self.head.is_runnable(), group.and_then(Group::cpu_time)) else {
+            return false;
+        };
+        seen.replace(used).is_none_or(|before| used.saturating_sub(before) < ENOUGH)
     }
 
     /// Keeps the checkpoint of what is now and so many older ones.
     pub(super) fn keep_at_most(&mut self, older: usize) {
         let keep = older + usize::from(self.is_covered());
         let surplus = self.checkpoints.len().saturating_sub(keep.max(1));
+        self.leaving.retain(|leaving| kernel::is_alive(leaving.pidfd.as_fd()));
         for checkpoint in self.checkpoints.drain(..surplus) {
             let Checkpoint { process, .. } = &checkpoint;
             process.step_back();
             self.leaving.push(Leaving { pid: process.pid(), pidfd: process.shared_pidfd() });
-            let_go(checkpoint);
-        }
-        self.leaving.retain(|leaving| kernel::is_alive(leaving.pidfd.as_fd()));
-        if self.leaving.len() > MOST_LEAVING {
-            self.hurry();
+            let_go(checkpoint, self.leaving.len() > MOST_LEAVING);
         }
     }
 
@@ -308,7 +366,7 @@ impl Lineage {
     /// Makes the newest checkpoint the head. Whether there was one.
     pub(super) fn wake_newest(&mut self) -> bool {
         self.asked = None;
-        self.foreign = 0;
+        (self.foreign, self.refused_at) = (0, None);
         while let Some(Checkpoint { cells, process }) = self.checkpoints.pop() {
             if process.wake().is_ok() {
                 self.head = process;

@@ -45,16 +45,20 @@ use house::House;
 use interrupts::Interrupts;
 use lineage::{Lineage, Patience};
 
-/// Processes beyond the code's own: its checkpoints.
-const OWN_PROCESSES: u64 = 12;
+/// Processes beyond the code's own: its checkpoints, and those that are about to end.
+const OWN_PROCESSES: u64 = 12 + lineage::MOST_LEAVING as u64;
 /// A frame of a kernel is at most so long: a picture of 16 MiB in base64, and what is around it.
 pub(crate) const LONGEST_FRAME: usize = 24 << 20;
 /// How long a process may take to say that it is there, beside a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// And how long to do what it was told between two cells.
-const PROMPT: Patience = Patience { usual: Duration::from_secs(5), starved: Duration::from_secs(55) };
+fn promptly(house: &House) -> Patience<'_> {
+    Patience { usual: Duration::from_secs(5), starved: Duration::from_secs(55), group: house.group() }
+}
+
 /// The same where others wait for whoever waits for it.
-const AT_LEISURE: Patience = Patience { usual: Duration::from_secs(1), starved: Duration::ZERO };
+const AT_LEISURE: Patience<'static> =
+    Patience { usual: Duration::from_secs(1), starved: Duration::ZERO, group: None };
 /// From here on older checkpoints go, so that cells have the memory (of the limit, in percent).
 const CROWDED: u64 = 60;
 
@@ -153,12 +157,10 @@ impl NativeKernel {
         } else if std::mem::take(&mut self.is_frozen) {
             house.signal_living(Signal::CONT);
         }
-        // Made already, but for one that could not be: with pipes or sockets open another can't be either.
-        self.lineage.settle(PROMPT);
-        if self.lineage.foreign() == 0 {
-            self.lineage.ask_for_checkpoint();
-            self.lineage.settle(PROMPT);
-        }
+        // Made already, but for one that could not be.
+        self.lineage.settle(promptly(house));
+        self.lineage.ask_again();
+        self.lineage.settle(promptly(house));
         self.lineage.keep_at_most(self.undo.unwrap_or(0));
         let limit = house.limits.memory.0 / 100 * CROWDED;
         if house.group().and_then(Group::memory_current).is_some_and(|used| used > limit) {
@@ -177,6 +179,8 @@ impl NativeKernel {
         while self.lineage.wake_newest() {
             if self.lineage.wait_until_awake(PATIENCE).is_ok() {
                 self.lineage.ask_for_checkpoint();
+                // What comes next may die too, or be another of this house, who must not hear of it.
+                self.lineage.settle(promptly(house));
                 return true;
             }
         }
@@ -309,10 +313,10 @@ impl Kernel for NativeKernel {
         done.outputs = transcript.finish();
         done.notes = notes;
         // Whoever else is there could move things about meanwhile, and without an end.
-        let is_crowded = self.lineage.count_others(&house.living_pids(), PROMPT) > 0;
+        let is_crowded = self.lineage.count_others(&house.living_pids(), promptly(house)) > 0;
         if is_crowded {
             // Nobody can fork while they are stopped.
-            self.lineage.settle(PROMPT);
+            self.lineage.settle(promptly(house));
         }
         let stopped = if is_crowded { house.stop_living() } else { Vec::new() };
         let harvesting = Instant::now();
@@ -325,7 +329,7 @@ impl Kernel for NativeKernel {
         if house.is_shared() {
             // Another one may be next, and forks are forbidden while it comes in.
             self.lineage.ask_for_checkpoint();
-            self.lineage.settle(PROMPT);
+            self.lineage.settle(promptly(house));
         }
         let not_kept = harvested.map(|found| found.add_to(&mut report)).err();
         Ok(CellEnd { report, cell: done, not_kept, took })
@@ -383,7 +387,7 @@ impl Kernel for NativeKernel {
         self.settle(&mut house)?;
         let lineage = self.lineage.branch(PATIENCE).ok_or(RunError::NoCheckpoint)?;
         self.lineage.ask_for_checkpoint();
-        self.lineage.settle(PROMPT);
+        self.lineage.settle(promptly(&house));
         let id = house.next;
         house.next += 1;
         let pid = lineage.head().pid();
@@ -434,6 +438,7 @@ impl Kernel for NativeKernel {
         if let Ok(mut house) = house.try_lock()
             && house.current == self.id
             && !self.is_frozen
+            && self.lineage.take_in()
         {
             let _ = self.settle(&mut house);
         }
