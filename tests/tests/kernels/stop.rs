@@ -43,8 +43,9 @@ fn a_cell_whose_client_leaves_before_its_turn_never_runs() {
     let world = World::new();
     let session = Session::new(&world.server);
     session.cell("import time");
-    let mut first =
-        session.stream(&json!({ "language": "py", "code": "print('on', flush=True); time.sleep(2)" }));
+    let code = "print('on', flush=True); time.sleep(60)";
+    let mut first = session.stream(&json!({ "language": "py", "code": code }));
+    let id = first.id();
     first.wait_for("on");
     let mut second = TcpStream::connect(world.server.address).unwrap();
     let code = "open('ran.txt', 'w').close()";
@@ -52,7 +53,8 @@ fn a_cell_whose_client_leaves_before_its_turn_never_runs() {
     wait_until("it waits", || session.kernel()["waiting"] == 1);
     drop(second);
     wait_until("it gives up", || session.kernel()["waiting"] == 0);
-    assert_eq!(first.result().answer["exit_code"], 0);
+    assert_eq!(session.cancel(&id), 202);
+    assert_eq!(first.result().answer["ending"], "cancelled");
     assert_eq!(session.printed("import os; print(os.path.exists('ran.txt'))"), "False");
     world.assert_sound();
 }
