@@ -179,12 +179,23 @@ impl NativeKernel {
         while self.lineage.wake_newest() {
             if self.lineage.wait_until_awake(PATIENCE).is_ok() {
                 self.lineage.ask_for_checkpoint();
-                // What comes next may die too, or be another of this house, who must not hear of it.
-                self.lineage.settle(promptly(house));
                 return true;
             }
         }
         false
+    }
+
+    /// What there is to say once about pipes and sockets that keep checkpoints from being made.
+    fn tell_of_lines(&mut self) -> Option<String> {
+        let foreign = self.lineage.foreign();
+        let is_new = foreign > 0 && !std::mem::replace(&mut self.has_told_of_lines, true);
+        self.has_told_of_lines &= foreign > 0;
+        is_new.then(|| {
+            format!(
+                "since the last cell there is no checkpoint: {foreign} pipes or sockets are open in it. Should a cell have to \
+                 be ended, variables go back to the last checkpoint"
+            )
+        })
     }
 
     fn note_ends(&mut self, house: &House) {
@@ -238,19 +249,14 @@ impl Kernel for NativeKernel {
             if !self.restore(house) {
                 return Err(RunError::KernelLost);
             }
+            // This cell may die too.
+            self.lineage.settle(promptly(house));
             let behind = cells - self.lineage.cells().min(cells);
             notes.push(format!(
                 "its process had ended since the last cell, and goes on from a checkpoint: {behind} cells are undone"
             ));
         }
-        let foreign = self.lineage.foreign();
-        if foreign > 0 && !std::mem::replace(&mut self.has_told_of_lines, true) {
-            notes.push(format!(
-                "since the last cell there is no checkpoint: {foreign} pipes or sockets are open in it. Should a cell have to \
-                 be ended, variables go back to the last checkpoint"
-            ));
-        }
-        self.has_told_of_lines &= foreign > 0;
+        notes.extend(self.tell_of_lines());
         self.number += 1;
         let mut limits = Weakening::from_environment().limits(&cell.terms.limits);
         // The others are the sandbox's, which was made with them.
@@ -378,7 +384,14 @@ impl Kernel for NativeKernel {
         if !self.lineage.drop_newer(count) {
             return Err(RunError::NoCheckpoint);
         }
-        if self.restore(&mut house) { Ok(()) } else { Err(RunError::KernelLost) }
+        if !self.restore(&mut house) {
+            return Err(RunError::KernelLost);
+        }
+        if house.is_shared() {
+            // Another one may be next, who must not hear of it.
+            self.lineage.settle(promptly(&house));
+        }
+        Ok(())
     }
 
     fn branch(&mut self) -> Result<Box<dyn Kernel>, RunError> {
