@@ -219,6 +219,36 @@ fn those_who_start_many_programs_are_in_nobodys_way() {
     world.assert_sound();
 }
 
+/// Each of them has a thread, more than are answered on those of their requests.
+#[test]
+fn cells_that_wait_keep_nobody_from_being_served() {
+    let world = World::new();
+    let server = &world.server;
+    let paths: Vec<_> = (0..3).map(|_| format!("/api/v1/sessions/{}", server.session(ADMIN))).collect();
+    let body = json!({ "language": "py", "code": "import time; time.sleep(60)" });
+    let held: Vec<_> = paths
+        .iter()
+        .map(|path| hold(server, 30, &server.post(&format!("{path}/executions")).key(ADMIN).json(&body)))
+        .collect();
+    let waiting = || -> u64 {
+        let kernel = |path| server.get(&format!("{path}/kernel")).key(ADMIN).send().json();
+        paths.iter().map(|path| kernel(path)["waiting"].as_u64().unwrap_or_default()).sum()
+    };
+    // As many as one owner may have; the others are told so.
+    assert!(until(Duration::from_secs(20), || waiting() >= 64), "only {} wait", waiting());
+    for request in [server.get("/healthz"), server.get("/api/v1/sessions").key(ADMIN)] {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(8))).unwrap();
+        stream.write_all(&request.bytes()).unwrap();
+        let answer =
+            read_answer(&mut stream).unwrap_or_else(|error| panic!("others wait ({error}): {request:?}"));
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    drop(held);
+    assert!(until(Duration::from_secs(20), || waiting() == 0), "{} wait for nobody", waiting());
+    world.assert_sound();
+}
+
 /// Processes of this host whose command line has this in it.
 fn processes_with(mark: &str) -> Vec<u32> {
     let pids = std::fs::read_dir("/proc").unwrap().flatten();
