@@ -203,10 +203,22 @@ fn those_who_start_many_programs_are_in_nobodys_way() {
     let body = json!({ "lang": "bash", "code": mark, "tools": [{ "name": "t" }] });
     let waiting = hold(server, 540, &server.post("/v1/exec/programmatic").key(ADMIN).json(&body));
     assert!(until(Duration::from_secs(8), || !processes_with(&mark).is_empty()), "none of them runs");
-    for request in [
-        server.get("/api/v1/sessions").key(ADMIN),
-        server.post("/v1/upload").key(ADMIN).form(&[], &[("a.txt", b"a")]),
-    ] {
+    assert_served(
+        server,
+        [
+            server.get("/api/v1/sessions").key(ADMIN),
+            server.post("/v1/upload").key(ADMIN).form(&[], &[("a.txt", b"a")]),
+        ],
+    );
+    drop(waiting);
+    assert!(until(Duration::from_secs(10), || processes_with(&mark).is_empty()));
+    world.assert_sound();
+}
+
+/// Each of these is answered within some seconds, whoever else waits.
+#[track_caller]
+fn assert_served<const N: usize>(server: &Server, requests: [Request; N]) {
+    for request in requests {
         let mut stream = TcpStream::connect(server.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(8))).unwrap();
         stream.write_all(&request.bytes()).unwrap();
@@ -214,9 +226,6 @@ fn those_who_start_many_programs_are_in_nobodys_way() {
             read_answer(&mut stream).unwrap_or_else(|error| panic!("others wait ({error}): {request:?}"));
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
-    drop(waiting);
-    assert!(until(Duration::from_secs(10), || processes_with(&mark).is_empty()));
-    world.assert_sound();
 }
 
 /// Each of them has a thread, more than are answered on those of their requests.
@@ -236,14 +245,7 @@ fn cells_that_wait_keep_nobody_from_being_served() {
     };
     // As many as one owner may have; the others are told so.
     assert!(until(Duration::from_secs(20), || waiting() >= 64), "only {} wait", waiting());
-    for request in [server.get("/healthz"), server.get("/api/v1/sessions").key(ADMIN)] {
-        let mut stream = TcpStream::connect(server.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(8))).unwrap();
-        stream.write_all(&request.bytes()).unwrap();
-        let answer =
-            read_answer(&mut stream).unwrap_or_else(|error| panic!("others wait ({error}): {request:?}"));
-        assert_eq!(answer.status, 200, "{}", answer.text());
-    }
+    assert_served(server, [server.get("/healthz"), server.get("/api/v1/sessions").key(ADMIN)]);
     drop(held);
     assert!(until(Duration::from_secs(20), || waiting() == 0), "{} wait for nobody", waiting());
     world.assert_sound();

@@ -22,8 +22,9 @@ use crate::metadata::{Added, NewExecution};
 /// So many wait at most, and of so many bytes: whoever brings one more puts them into the table.
 const MOST: usize = 256;
 const MOST_BYTES: u64 = 256 << 10;
-/// So many wait if the table takes none; then no more are written down.
+/// So many wait if the table takes none, and of so many bytes; then no more are written down.
 const FAR_TOO_MANY: usize = 16 * MOST;
+const FAR_TOO_LONG: u64 = 16 * MOST_BYTES;
 
 /// A run, as it is written down.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,7 +121,7 @@ impl Journal {
         line.push(b'\n');
         let mut pages = lock(&self.pages);
         let Pages { current, used, .. } = &mut *pages;
-        if current.lines.len() >= FAR_TOO_MANY {
+        if current.lines.len() >= FAR_TOO_MANY || current.length >= FAR_TOO_LONG {
             return Err(std::io::ErrorKind::StorageFull.into());
         }
         if let Err(error) = current.file.write_all_at(&line, current.length) {
@@ -291,6 +292,21 @@ mod tests {
         assert_eq!(ids, ["a", "b"]);
         assert!(journal.is_empty());
         assert_eq!(sizes(folder.path()), [0, 0]);
+    }
+
+    /// What a program prints is in its result.
+    #[test]
+    fn a_result_can_not_be_taken_for_other_lines() {
+        let (folder, table, session) =
+            (tempfile::tempdir().unwrap(), Table::default(), new_session_id().unwrap());
+        let forged = serde_json::to_string(&noted("forged", &session)).unwrap();
+        let journal = table.open(folder.path());
+        let result = format!("\n{forged}\n\r\u{2028}{forged}\0\n");
+        journal.note(&Noted { result: result.clone(), ..noted("a", &session) }).unwrap();
+        drop(journal);
+        let left = Journal::open(&folder.path().join("db")).unwrap();
+        let lines = left.next_page().map(|(lines, _)| lines).unwrap();
+        assert_eq!(lines, [Noted { result, ..noted("a", &session) }]);
     }
 
     #[test]
