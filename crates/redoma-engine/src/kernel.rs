@@ -93,8 +93,8 @@ pub trait Kernel: Debug + Send {
 
     fn is_frozen(&self) -> bool;
 
-    /// Whether there is still somebody to talk to.
-    fn is_alive(&mut self) -> bool;
+    /// Whether there is still somebody to talk to, or a checkpoint that can be.
+    fn can_go_on(&mut self) -> bool;
 
     fn memory(&self) -> Option<u64>;
 

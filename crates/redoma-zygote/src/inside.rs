@@ -25,6 +25,7 @@ pub const KERNEL: &[(&str, &str)] = &[
     ("redoma_given.py", include_str!("inside/cells/redoma_given.py")),
     ("redoma_libraries.py", include_str!("inside/cells/redoma_libraries.py")),
     ("redoma_upkeep.py", include_str!("inside/cells/redoma_upkeep.py")),
+    ("redoma_repeats.py", include_str!("inside/cells/redoma_repeats.py")),
     ("redoma_guarded.py", include_str!("inside/cells/redoma_guarded.py")),
     ("redoma_shell.py", include_str!("inside/cells/redoma_shell.py")),
     ("redoma_node.py", include_str!("inside/cells/redoma_node.py")),

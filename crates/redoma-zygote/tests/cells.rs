@@ -58,7 +58,7 @@ macro_rules! files {
 }
 
 files! {
-    commands cost display errors libraries loading magics nasty node shell values waiting
+    commands cost display errors libraries loading magics nasty node repeats shell values waiting
 }
 
 #[test]

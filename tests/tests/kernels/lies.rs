@@ -8,8 +8,9 @@ use serde_json::json;
 use crate::session::Session;
 use crate::{World, each_of};
 
-/// `say(words)` writes a frame; `line` is the way to the supervisor; `number` is that of this cell.
-const KNOWS: &str = r"
+/// `say(words)` writes a frame; `tell(words)` says something to the supervisor beside that, and `line` is where orders come from;
+/// `number` is that of this cell.
+pub const KNOWS: &str = r"
 import array, gc, json, os, socket, sys, threading, time
 session = next(thing for thing in gc.get_objects() if type(thing).__name__ == 'Session' and hasattr(thing, 'frames'))
 start = session.frames.start
@@ -17,11 +18,12 @@ def write(content):
     view = memoryview(content)
     while view: view = view[os.write(1, view):]
 def say(words): write(start + (words if isinstance(words, bytes) else json.dumps(words).encode()) + b'\n')
-numbers = [n for n in range(100, 300) if os.path.exists(f'/proc/self/fd/{n}') and os.readlink(f'/proc/self/fd/{n}').startswith('socket:')]
+def numbers_of(kind): return [n for n in range(100, 300) if os.path.exists(f'/proc/self/fd/{n}') and os.readlink(f'/proc/self/fd/{n}').startswith(kind)]
+numbers, [words_pipe] = numbers_of('socket:'), numbers_of('pipe:')
 line = socket.socket(fileno=numbers[0])
-def tell(words, fds=()):
+def tell(words):
     words = words if isinstance(words, bytes) else json.dumps(words).encode()
-    line.sendmsg([words], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', fds))] if fds else [])
+    os.write(words_pipe, words + b'\n')
 def number(): return session.kernel.number
 ";
 
@@ -83,23 +85,49 @@ const FRAMES: &[Lie] = &[
     },
 ];
 
-const LINES: &[Lie] = &[
-    Lie { name: "garbage", code: "for words in (b'{', b'\\xff' * 4096, b'[' * 4096, b'null', b'x' * 60000):\n    try: tell(words)\n    except OSError: pass" },
-    Lie { name: "awake", code: "for n in (0, 1, -1, 2 ** 64, 'x', None): tell({'awake': n}); tell({'tidied': True}); tell({'none': n})" },
-    Lie { name: "checkpoints by itself", code: "for n in range(50):\n    a, b = socket.socketpair(); tell({'checkpoint': n}, [a.fileno()])" },
-    Lie { name: "many descriptors", code: "zero = os.open('/dev/zero', os.O_RDONLY)\nfor n in range(30): tell({'checkpoint': n}, [zero] * 200)" },
+const WORDS: &[Lie] = &[
+    Lie {
+        name: "garbage",
+        code: "for words in (b'{', b'\\xff' * 4096, b'[' * 4096, b'null', b'x' * 60000, b'\\n' * 1000, b'{\"checkpoint\":1e999}'): tell(words)",
+    },
+    Lie {
+        name: "awake",
+        code: "for n in (0, 1, -1, 2 ** 64, 'x', None): tell({'awake': n}); tell({'tidied': True}); tell({'none': n}); tell({'again': n, 'fine': True})",
+    },
+    Lie {
+        name: "checkpoints by itself",
+        code: "for n in range(50):\n    for pid in (os.getpid(), 1, 0, -1, n, 2 ** 31 - 1): tell({'checkpoint': n, 'pid': pid})",
+    },
     Lie {
         name: "checkpoints of children that do not answer",
         code: "for n in range(10):
     if os.fork() == 0:
-        a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET); tell({'checkpoint': n}, [a.fileno()]); a.close(); time.sleep(60); os._exit(0)
+        tell({'checkpoint': n, 'pid': os.getpid()}); time.sleep(60); os._exit(0)
 time.sleep(0.2)",
     },
     Lie { name: "closes the line", code: "os.close(numbers[0])" },
-    Lie { name: "another in its place", code: "a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET); os.dup2(a.fileno(), numbers[0]); keep = (a, b)" },
-    Lie { name: "reads what is for the kernel", code: "threading.Thread(target=lambda: [os.read(numbers[0], 4096) for _ in range(1000)], daemon=True).start()" },
+    Lie { name: "closes the pipe", code: "os.close(words_pipe)" },
+    Lie {
+        name: "another in its place",
+        code: "a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET); os.dup2(a.fileno(), numbers[0]); keep = (a, b)",
+    },
+    Lie {
+        name: "reads what is for the kernel",
+        code: "threading.Thread(target=lambda: [os.read(numbers[0], 4096) for _ in range(1000)], daemon=True).start()",
+    },
     Lie { name: "does not make checkpoints", code: "type(session).checkpoint = lambda self, number: None" },
-    Lie { name: "says there is none", code: "type(session).checkpoint = lambda self, number: self.line.say(none=number, foreign=0)" },
+    Lie {
+        name: "says there is none",
+        code: "type(session).checkpoint = lambda self, number: self.line.say(none=number, foreign=0)",
+    },
+    Lie {
+        name: "says something on the line",
+        code: "zero = os.open('/dev/zero', os.O_RDONLY)
+for fds in ([], [zero], [zero] * 200):
+    try: line.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', fds))] if fds else [])
+    except BrokenPipeError: pass
+    else: say({'display': {'data': {'text/plain': 'it was sent'}}})",
+    },
     Lie {
         name: "a flood",
         code: "type(session).checkpoint = lambda self, number: None
@@ -111,12 +139,11 @@ for _ in range(6):
     if os.fork() == 0: flood()",
     },
     Lie {
-        name: "a flood of descriptors",
+        name: "a flood without an end",
         code: "type(session).checkpoint = lambda self, number: None
-zero = os.open('/dev/zero', os.O_RDONLY)
 def flood():
     while True:
-        try: tell({'checkpoint': 1}, [zero])
+        try: os.write(words_pipe, b'x' * 4096)
         except OSError: pass
 for _ in range(6):
     if os.fork() == 0: flood()",
@@ -131,6 +158,12 @@ fn told(world: &World, lie: &Lie, other: &Session<'_>) {
     let first = session
         .run(&json!({ "language": "py", "code": format!("{KNOWS}\n{}", lie.code), "timeout_ms": 4000 }));
     assert!(first.took < Duration::from_secs(30), "{:?}", first.took);
+    // It was told: a lie that fails before that proves nothing.
+    assert!(
+        !["BrokenPipeError", "OSError", "ValueError", "NameError"].contains(&&*first.error().0),
+        "{first}"
+    );
+    assert!(!first.answer.to_string().contains("it was sent"), "{first}");
     // Whatever this one says. It is not waited for longer than a client would.
     let mut next =
         session.stream(&json!({ "language": "py", "code": "print('x' in globals())", "timeout_ms": 2000 }));
@@ -167,8 +200,8 @@ fn forged_frames_harm_only_their_own_session() {
 }
 
 #[test]
-fn forged_words_on_the_line_harm_only_their_own_session() {
-    tell_all(LINES);
+fn forged_words_harm_only_their_own_session() {
+    tell_all(WORDS);
 }
 
 /// A process that says it is a checkpoint is woken as one, and then is the session's kernel. It is still in the sandbox, with
@@ -177,27 +210,28 @@ fn forged_words_on_the_line_harm_only_their_own_session() {
 fn a_forged_checkpoint_is_only_what_it_could_be_anyway() {
     let world = World::new();
     let session = Session::new(&world.server);
-    session.cell("x = 1");
-    // Its number is that of the checkpoint which is asked for after this cell.
+    session.cell("import os; x = [1]");
+    // Instead of a checkpoint, which it was told to make on a line that came with the order.
     let forge = r"
-type(session).checkpoint = lambda self, number: None
-if os.fork() == 0:
-    mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    time.sleep(0.3)
-    tell({'checkpoint': 2}, [theirs.fileno()])
-    theirs.close()
-    while True:
-        words = mine.recv(65536)
-        if words == b'wake': mine.send(b'{\x22awake\x22: 2}'); continue
-        if not words: os._exit(0)
-        order = json.loads(words)
-        if 'cell' in order:
-            os.write(1, b'forged\n'); say({'done': {'number': order['cell'], 'status': 'ok', 'exit_code': 0}})
+def forged(self, number):
+    before = set(numbers)
+    if os.fork() == 0:
+        mine, = [socket.socket(fileno=n) for n in range(3, 300) if n not in before and os.path.exists(f'/proc/self/fd/{n}') and os.readlink(f'/proc/self/fd/{n}').startswith('socket:')]
+        tell({'checkpoint': number, 'pid': os.getpid()})
+        while True:
+            order = mine.recv(65536)
+            if order == b'wake': tell({'awake': number}); continue
+            if not order: os._exit(0)
+            if order.startswith(b'checkpoint '): tell({'none': int(order.split()[1])})
+            if order.startswith(b'cell '):
+                os.write(1, b'forged\n'); say({'done': {'number': int(order.split()[1]), 'status': 'ok', 'exit_code': 0}})
+type(session).checkpoint = forged
 ";
     session.cell(&format!("{KNOWS}{forge}"));
     let killed = session.cell_within("py", "os._exit(1)", 5000);
     let next = session.cell_within("py", "print('true')", 5000);
     assert!(killed.took + next.took < Duration::from_mins(1));
+    assert_eq!((killed.is("restored"), next.stdout()), (true, "forged\n"), "{next}");
     assert_eq!(session.post("/restart", &json!({})).status, 204);
     let after = session.cell("print('x' in globals())");
     assert_eq!((after.stdout(), after.is("restarted")), ("False\n", true), "{after}");

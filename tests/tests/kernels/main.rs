@@ -7,6 +7,7 @@
 //! | `stop.rs` | cells that somebody stops |
 //! | `state.rs` | what lives on between cells, in every language |
 //! | `undo.rs` | taking back cells |
+//! | `repeats.rs` | cells that are run again instead of being kept in a checkpoint |
 //! | `branch.rs` | two sessions from one state |
 //! | `idle.rs` | kernels that nobody uses, and those that are too many |
 //! | `leaks.rs` | what one session can see of another, and what is left of those that are gone |
@@ -24,6 +25,7 @@ mod endings;
 mod idle;
 mod leaks;
 mod lies;
+mod repeats;
 mod session;
 mod state;
 mod stop;

@@ -195,7 +195,7 @@ impl Interpreter {
         wanted: &KernelRequest<'_>,
         observer: &mut dyn Observer,
     ) -> Result<bool, InterpreterError> {
-        if live.as_mut().is_some_and(|live| !live.kernel.is_alive() && live.kernel.undoable() == 0) {
+        if live.as_mut().is_some_and(|live| !live.kernel.can_go_on()) {
             slot.end(live);
         }
         // Under another profile it would have other limits, and other libraries could be imported.

@@ -49,6 +49,7 @@ impl Interpreter {
             let detail = format!("{count} cells can't be undone: at most the last {most} can");
             return Err(InterpreterError::BadRequest(detail));
         }
+        let before = live.kernel.cells();
         match live.kernel.undo(count) {
             Ok(()) => {}
             Err(RunError::NoCheckpoint) => return Err(RunError::NoCheckpoint.into()),
@@ -77,7 +78,7 @@ impl Interpreter {
             }
         }
         let reverted = self.revert_files(&session, live, wanted, &mut undone);
-        self.note_undo(principal, &session, format!("cells: {count}"));
+        self.note_undo(principal, &session, format!("cells: {}", before.saturating_sub(cells)));
         reverted.map(|()| undone)
     }
 

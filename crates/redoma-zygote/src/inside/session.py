@@ -92,6 +92,8 @@ class Session:
             order, *words = head.decode().split(" ")
             if order == "cell":
                 self.cell(code, *words)
+            elif order == "again":
+                self.again(code, int(words[0]))
             elif order == "checkpoint":
                 self.checkpoint(int(words[0]))
             elif order == "tidy":
@@ -124,6 +126,14 @@ class Session:
             done = {"status": "error", "notes": [f"the kernel itself failed: {type(error).__name__}"]}
         self.send(self.encode({"done": {"number": number, **done}}))
 
+    def again(self, code, number):
+        """In a checkpoint that has been woken: a cell that ran after it was made."""
+        try:
+            fine = self.kernel.repeat(code.decode(), number)
+        except BaseException:
+            fine = False
+        self.line.say(again=number, fine=fine)
+
     def other(self, language, code, number, node_memory):
         """A cell in another language, which can be interrupted as one in Python can."""
         self.kernel.running = True
@@ -151,6 +161,7 @@ class Session:
         return self.node
 
     def checkpoint(self, number):
+        self.kernel.repeats.note_checkpoint()
         known = self.known_lines()
         foreign = self.line.foreign((ctypes.c_int * len(known))(*known), len(known))
         if foreign > 0:

@@ -49,7 +49,11 @@ def serve():
             rest = rest[write(output, rest):]
     live = kernel.Kernel(lambda value: send("output", value), main.__dict__, os.getcwd())
     for number, cell in enumerate(cells, 1):
-        send("answer", live.run(cell, number))
+        answer = live.run(cell, number)
+        if "repeatable" not in answer:
+            # A checkpoint would be made.
+            live.repeats.note_checkpoint()
+        send("answer", answer)
     live.tidy()
     send("end", True)
     leave(0)

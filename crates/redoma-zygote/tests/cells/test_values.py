@@ -47,7 +47,7 @@ class Values(Case):
 
     def test_empty_cells(self):
         for cell in self.cells("", "\n\n", "# only a comment", "   ", "\t\n  # x", "pass", '"""text"""\nNone'):
-            self.assertEqual((cell.answer, cell.outputs, cell.text), ({"status": "ok"}, [], ""))
+            self.assertEqual((cell.status, cell.outputs, cell.text), ("ok", [], ""))
 
     def test_huge_values_are_cut(self):
         cells = self.cells("'x' * 10**6", "list(range(10**6))", "{i: i for i in range(10**6)}", "'ä' * 40000",

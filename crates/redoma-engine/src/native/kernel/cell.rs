@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use super::interrupts::Interrupts;
 use super::lineage::Lineage;
+use super::repeats::Repeatable;
 use crate::capture::{Capture, Stream};
 use crate::frames::{Piece, Splitter, note_refused};
 use crate::kernel::KernelHandle as _;
@@ -101,6 +102,9 @@ struct Done {
     status: String,
     #[serde(default)]
     exit_code: Option<i32>,
+    /// It would do the same if it were run again from where it began.
+    #[serde(default)]
+    repeatable: bool,
     #[serde(default)]
     notes: Vec<String>,
 }
@@ -163,7 +167,9 @@ impl Watching<'_> {
                 && let Some(done) = self.read(&mut seen, &mut shown, number)
             {
                 seen.ending = CellEnding::Done { exit_code: done.exit_code() };
-                self.lineage.note_cell();
+                let repeatable =
+                    if done.repeatable { Repeatable::new(number, code, start.elapsed()) } else { None };
+                self.lineage.note_cell(repeatable);
                 // Made while the answer is put together.
                 self.lineage.ask_for_checkpoint();
                 seen.notes.extend(done.notes.into_iter().take(MOST_NOTES));

@@ -1,7 +1,8 @@
 //! A kernel's process and the checkpoints behind it, oldest first.
 //!
 //! The newest checkpoint is asked for as soon as a cell has ended, and made while its answer is put together: it holds what
-//! variables are until the next cell. Older ones are those that cells can be undone to.
+//! variables are until the next cell. Older ones are those that cells can be undone to. Of a cell that can be [run
+//! again](super::repeats) none is made.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,6 +17,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::Pid;
 use serde::Deserialize;
+
+use super::repeats::{Repeatable, Repeats};
 
 #[derive(Debug)]
 pub(super) struct Lineage {
@@ -49,6 +52,32 @@ pub(super) struct Patience<'a> {
     pub(super) starved: Duration,
     /// Its sandbox's: what its own processes take from it is its own affair.
     pub(super) group: Option<&'a dyn Group>,
+}
+
+/// For something that it was told to do.
+struct Waiting<'a> {
+    deadline: Instant,
+    last: Instant,
+    group: Option<&'a dyn Group>,
+    /// How long its sandbox had had a processor when it was looked at last.
+    seen: Option<Duration>,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(patience: Patience<'a>) -> Self {
+        let deadline = Instant::now() + patience.usual;
+        Self { deadline, last: deadline + patience.starved, group: patience.group, seen: None }
+    }
+}
+
+/// How it went with cells that were run again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Repeated {
+    AllOfThem,
+    /// One did not do the same, and what it came to is nothing that was before.
+    NotAll,
+    /// Their process has come to its end, or to none.
+    Lost,
 }
 
 /// Of one that takes longer: how often it is looked at, and how much of a processor its sandbox has had meanwhile if it is not
@@ -116,6 +145,19 @@ fn be_undertaker(receiver: &Receiver<(Checkpoint, bool)>) {
 struct Checkpoint {
     cells: u64,
     process: KernelProcess,
+    /// What came after it and has none of its own.
+    then: Repeats,
+}
+
+impl Checkpoint {
+    /// The last of the states that can be had from it, by the cells in it.
+    fn last(&self) -> u64 {
+        self.cells + self.then.count()
+    }
+
+    fn has(&self, cells: u64) -> bool {
+        (self.cells..=self.last()).contains(&cells)
+    }
 }
 
 /// A checkpoint of so many cells, with our end of its line.
@@ -137,6 +179,10 @@ struct Answer {
     none: Option<u64>,
     /// Because so many pipes and sockets are open.
     foreign: u64,
+    /// This cell was run again.
+    again: Option<u64>,
+    /// As well as the first time.
+    fine: bool,
     tidied: bool,
 }
 
@@ -175,7 +221,15 @@ impl Lineage {
         self.cells
     }
 
-    pub(super) fn note_cell(&mut self) {
+    /// A cell has ended. If it can be run again, and there is something to do that from, no checkpoint is needed.
+    pub(super) fn note_cell(&mut self, repeatable: Option<Repeatable>) {
+        if let Some(cell) = repeatable
+            && self.asked.is_none()
+            && let Some(newest) = self.checkpoints.last_mut()
+            && newest.last() == self.cells
+        {
+            newest.then.add(cell);
+        }
         self.cells += 1;
     }
 
@@ -213,7 +267,16 @@ impl Lineage {
 
     /// Whether variables as they are now would survive the head.
     pub(super) fn is_covered(&self) -> bool {
+        self.checkpoints.last().is_some_and(|newest| newest.last() == self.cells)
+    }
+
+    /// Whether there is a checkpoint of them as they are now, from which nothing has to be run again.
+    pub(super) fn has_spare(&self) -> bool {
         self.checkpoints.last().is_some_and(|newest| newest.cells == self.cells)
+    }
+
+    pub(super) fn has_checkpoint(&self) -> bool {
+        !self.checkpoints.is_empty()
     }
 
     /// How many pipes and sockets keep checkpoints from being made.
@@ -223,7 +286,7 @@ impl Lineage {
 
     /// How many of the last cells can be taken back.
     pub(super) fn undoable(&self) -> u64 {
-        let has = |cells: u64| self.checkpoints.iter().any(|checkpoint| checkpoint.cells == cells);
+        let has = |cells: u64| self.checkpoints.iter().any(|checkpoint| checkpoint.has(cells));
         (1..=self.cells).take_while(|count| has(self.cells - count)).last().unwrap_or(0)
     }
 
@@ -234,9 +297,16 @@ impl Lineage {
         }
     }
 
-    /// Asks for a checkpoint of what variables are now. It is heard of [later](Self::settle).
+    /// Asks for a checkpoint, if variables as they are now would not survive. It is heard of [later](Self::settle).
     pub(super) fn ask_for_checkpoint(&mut self) {
-        if self.has_checkpoints && !self.is_dead && self.asked.is_none() && !self.is_covered() {
+        if !self.is_covered() {
+            self.ask_for_spare();
+        }
+    }
+
+    /// The same, even if they would survive by having cells run again.
+    pub(super) fn ask_for_spare(&mut self) {
+        if self.has_checkpoints && !self.is_dead && self.asked.is_none() && !self.has_spare() {
             self.prepare_line();
             let Some((ours, theirs)) = self.line.take() else { return };
             if !can_spare() {
@@ -261,25 +331,29 @@ impl Lineage {
 
     /// Waits until what was asked for is there, or is known not to come.
     pub(super) fn settle(&mut self, patience: Patience<'_>) {
-        let mut deadline = Instant::now() + patience.usual;
-        let last = deadline + patience.starved;
-        let mut seen = None;
+        let mut waiting = Waiting::new(patience);
         while self.asked.is_some() {
-            match self.hear(deadline) {
-                Some(answer) => self.heed(&answer),
-                None if !self.is_dead
-                    && Instant::now() < last
-                    && self.is_starved(patience.group, &mut seen) =>
-                {
-                    deadline = Instant::now() + NEXT_LOOK;
-                }
-                None => {
-                    // It does not do what it is told. Whoever needs it goes on from what there is.
-                    self.asked = None;
-                    self.is_dead = true;
-                    self.head.set_oom_score(FIRST_TO_GO);
-                }
+            if let Some(answer) = self.hear_from(&mut waiting) {
+                self.heed(&answer);
+            } else {
+                // It does not do what it is told. Whoever needs it goes on from what there is.
+                self.asked = None;
+                self.is_dead = true;
+                self.head.set_oom_score(FIRST_TO_GO);
             }
+        }
+    }
+
+    /// The next thing that is said, by one that may lack a processor to say it.
+    fn hear_from(&mut self, waiting: &mut Waiting<'_>) -> Option<Answer> {
+        loop {
+            if let Some(answer) = self.hear(waiting.deadline) {
+                return Some(answer);
+            }
+            if self.is_dead || Instant::now() >= waiting.last || !self.is_starved(waiting) {
+                return None;
+            }
+            waiting.deadline = Instant::now() + NEXT_LOOK;
         }
     }
 
@@ -302,7 +376,7 @@ impl Lineage {
                 if can_spare() {
                     process.spare();
                 }
-                self.checkpoints.push(Checkpoint { cells, process });
+                self.checkpoints.push(Checkpoint { cells, process, then: Repeats::default() });
                 (self.foreign, self.refused_at) = (0, None);
             }
         } else if answer.none == Some(cells) {
@@ -314,17 +388,18 @@ impl Lineage {
         }
     }
 
-    /// Whether the head would go on if only it had a processor. `seen` is how long its sandbox had had one at the last look.
-    fn is_starved(&self, group: Option<&dyn Group>, seen: &mut Option<Duration>) -> bool {
-        let (Some(true), Some(used)) = (self.head.is_runnable(), group.and_then(Group::cpu_time)) else {
+    /// Whether the head would go on if only it had a processor.
+    fn is_starved(&self, waiting: &mut Waiting<'_>) -> bool {
+        let (Some(true), Some(used)) = (self.head.is_runnable(), waiting.group.and_then(Group::cpu_time))
+        else {
             return false;
         };
-        seen.replace(used).is_none_or(|before| used.saturating_sub(before) < ENOUGH)
+        waiting.seen.replace(used).is_none_or(|before| used.saturating_sub(before) < ENOUGH)
     }
 
     /// Keeps the checkpoint of what is now and so many older ones.
     pub(super) fn keep_at_most(&mut self, older: usize) {
-        let keep = older + usize::from(self.is_covered());
+        let keep = older + usize::from(self.has_spare());
         let surplus = self.checkpoints.len().saturating_sub(keep.max(1));
         self.leaving.retain(|leaving| kernel::is_alive(leaving.pidfd.as_fd()));
         for checkpoint in self.checkpoints.drain(..surplus) {
@@ -342,9 +417,9 @@ impl Lineage {
         }
     }
 
-    /// Lets go of the checkpoint that is the same as the head.
-    pub(super) fn drop_spare(&mut self) {
-        if self.is_covered() {
+    /// Lets go of the checkpoint that is there only should the head die: the same as that, or where nothing is undone any.
+    pub(super) fn drop_spare(&mut self, nothing_is_undone: bool) {
+        if self.has_spare() || nothing_is_undone && self.is_covered() {
             self.checkpoints.pop();
         }
     }
@@ -356,34 +431,63 @@ impl Lineage {
     /// Lets go of all checkpoints that are newer than what was before the last `count` cells. Whether there is one of then.
     pub(super) fn drop_newer(&mut self, count: u64) -> bool {
         let Some(wanted) = self.cells.checked_sub(count) else { return false };
-        if !self.checkpoints.iter().any(|checkpoint| checkpoint.cells == wanted) {
+        let Some(at) = self.checkpoints.iter().rposition(|checkpoint| checkpoint.has(wanted)) else {
             return false;
-        }
-        self.checkpoints.retain(|checkpoint| checkpoint.cells <= wanted);
+        };
+        self.checkpoints.truncate(at + 1);
+        let newest = &mut self.checkpoints[at];
+        newest.then.keep(wanted - newest.cells);
         true
     }
 
-    /// Makes the newest checkpoint the head. Whether there was one.
-    pub(super) fn wake_newest(&mut self) -> bool {
+    /// Makes the newest checkpoint the head, if there is one: what has to be run again in it.
+    pub(super) fn wake_newest(&mut self) -> Option<Vec<Repeatable>> {
         self.asked = None;
         (self.foreign, self.refused_at) = (0, None);
-        while let Some(Checkpoint { cells, process }) = self.checkpoints.pop() {
+        while let Some(Checkpoint { cells, process, then }) = self.checkpoints.pop() {
             if process.wake().is_ok() {
                 self.head = process;
                 self.cells = cells;
                 self.is_dead = false;
-                return true;
+                return Some(then.into_cells());
             }
         }
-        false
+        None
+    }
+
+    /// Runs cells again.
+    pub(super) fn repeat(&mut self, cells: Vec<Repeatable>, patience: Patience<'_>) -> Repeated {
+        let mut waiting = Waiting::new(patience);
+        for cell in cells {
+            if self.head.tell(&cell.order()).is_err() {
+                return Repeated::Lost;
+            }
+            loop {
+                match self.hear_from(&mut waiting) {
+                    Some(answer) if answer.again == Some(cell.number) && answer.fine => break,
+                    Some(answer) if answer.again == Some(cell.number) => return Repeated::NotAll,
+                    Some(_) => {}
+                    None => return Repeated::Lost,
+                }
+            }
+            self.note_cell(Some(cell));
+        }
+        Repeated::AllOfThem
+    }
+
+    /// Without what would have to be run again from the newest checkpoint.
+    pub(super) fn forget_repeats(&mut self) {
+        if let Some(newest) = self.checkpoints.last_mut() {
+            newest.then.keep(0);
+        }
     }
 
     /// Another one, which goes on from what is now: its head is the newest checkpoint.
     pub(super) fn branch(&mut self, patience: Duration) -> Option<Self> {
-        if !self.is_covered() {
+        if !self.has_spare() {
             return None;
         }
-        let Checkpoint { cells, process } = self.checkpoints.pop()?;
+        let Checkpoint { cells, process, .. } = self.checkpoints.pop()?;
         process.wake().ok()?;
         let mut branch =
             Self { cells, ..Self::new(process, self.init, Arc::clone(&self.words), self.has_checkpoints) };

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `mod.rs` | a kernel from its start to its end: checkpoints, undo, freezing |
 //! | `lineage.rs` | its process and the checkpoints behind it |
+//! | `repeats.rs` | cells that are run again instead of being kept in a checkpoint |
 //! | `cell.rs` | watching one cell |
 //! | `interrupts.rs` | asking it to stop |
 //! | `house.rs` | the sandbox, which a kernel shares with its branches |
@@ -14,6 +15,7 @@ mod files;
 mod house;
 mod interrupts;
 mod lineage;
+mod repeats;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -43,7 +45,7 @@ use cell::{CellEnding, Watching};
 use files::WorkspaceFiles;
 use house::House;
 use interrupts::Interrupts;
-use lineage::{Lineage, Patience};
+use lineage::{Lineage, Patience, Repeated};
 
 /// Processes beyond the code's own: its checkpoints, and those that are about to end.
 const OWN_PROCESSES: u64 = 12 + lineage::MOST_LEAVING as u64;
@@ -156,6 +158,9 @@ impl NativeKernel {
             self.is_frozen = false;
         } else if std::mem::take(&mut self.is_frozen) {
             house.signal_living(Signal::CONT);
+            // Tidying up may have run code.
+            self.lineage.settle(promptly(house));
+            self.lineage.ask_for_spare();
         }
         // Made already, but for one that could not be.
         self.lineage.settle(promptly(house));
@@ -170,19 +175,45 @@ impl NativeKernel {
         Ok(())
     }
 
+    /// The same, but one that stands still is not disturbed: it has nothing that could change.
+    fn settle_if_current(&mut self) {
+        let house = Arc::clone(&self.house);
+        if !self.is_frozen
+            && let Ok(mut house) = house.try_lock()
+            && house.current == self.id
+        {
+            let _ = self.settle(&mut house);
+        }
+    }
+
     /// Goes on with the newest checkpoint. Whether there is one; if not, this kernel is over.
     fn restore(&mut self, house: &mut House) -> bool {
-        if !house.end_living_but(&self.lineage.checkpoint_pids()) {
-            return false;
-        }
-        house.drop_output();
-        while self.lineage.wake_newest() {
-            if self.lineage.wait_until_awake(PATIENCE).is_ok() {
-                self.lineage.ask_for_checkpoint();
+        let mut attempts = 0;
+        loop {
+            if !house.end_living_but(&self.lineage.checkpoint_pids()) {
+                return false;
+            }
+            house.drop_output();
+            let Some(cells) = self.lineage.wake_newest() else { return false };
+            if self.lineage.wait_until_awake(PATIENCE).is_err() {
+                continue;
+            }
+            self.lineage.ask_for_checkpoint();
+            if cells.is_empty() {
                 return true;
             }
+            // From the same state as before: they can be undone, and this can be tried again.
+            self.lineage.settle(promptly(house));
+            let is_safe = self.lineage.has_spare();
+            match self.lineage.repeat(cells, promptly(house)) {
+                Repeated::AllOfThem => return true,
+                // There is nothing better.
+                Repeated::NotAll if !is_safe => return true,
+                // Those that went well are tried again without the others, once.
+                Repeated::NotAll | Repeated::Lost if attempts > 0 => self.lineage.forget_repeats(),
+                Repeated::NotAll | Repeated::Lost => attempts += 1,
+            }
         }
-        false
     }
 
     /// What there is to say once about pipes and sockets that keep checkpoints from being made.
@@ -363,15 +394,8 @@ impl Kernel for NativeKernel {
     }
 
     fn undoable(&mut self) -> u64 {
-        let house = Arc::clone(&self.house);
-        // One that stands still is not disturbed; it has nothing that could change.
-        if !self.is_frozen
-            && let Ok(mut house) = house.try_lock()
-            && house.current == self.id
-        {
-            let _ = self.settle(&mut house);
-        }
-        self.lineage.undoable()
+        self.settle_if_current();
+        self.lineage.undoable().min(self.undo.unwrap_or(0) as u64)
     }
 
     fn undo(&mut self, count: u64) -> Result<(), RunError> {
@@ -381,7 +405,7 @@ impl Kernel for NativeKernel {
         if count == 0 {
             return Ok(());
         }
-        if !self.lineage.drop_newer(count) {
+        if count > self.undo.unwrap_or(0) as u64 || !self.lineage.drop_newer(count) {
             return Err(RunError::NoCheckpoint);
         }
         if !self.restore(&mut house) {
@@ -398,6 +422,8 @@ impl Kernel for NativeKernel {
         let house = Arc::clone(&self.house);
         let mut house = enter(&house, None)?;
         self.settle(&mut house)?;
+        self.lineage.ask_for_spare();
+        self.lineage.settle(promptly(&house));
         let lineage = self.lineage.branch(PATIENCE).ok_or(RunError::NoCheckpoint)?;
         self.lineage.ask_for_checkpoint();
         self.lineage.settle(promptly(&house));
@@ -408,7 +434,10 @@ impl Kernel for NativeKernel {
         lineage.head().signal(Signal::STOP);
         house.park(id, pid);
         let files = WorkspaceFiles::new(house.identity.ids);
-        Ok(Box::new(Self::new(lineage, id, Arc::clone(&self.house), files, self.undo)))
+        let mut branch = Self::new(lineage, id, Arc::clone(&self.house), files, self.undo);
+        // What the cells before it were called, those after it must not be.
+        branch.number = self.number;
+        Ok(Box::new(branch))
     }
 
     fn freeze(&mut self) -> bool {
@@ -426,7 +455,7 @@ impl Kernel for NativeKernel {
             self.lineage.tidy(AT_LEISURE.usual);
         }
         // It is the same as the process that it was made of, and can be made again.
-        self.lineage.drop_spare();
+        self.lineage.drop_spare(self.undo.unwrap_or(0) == 0);
         self.is_frozen = true;
         if let Some(group) = house.group() {
             group.rest();
@@ -469,12 +498,15 @@ impl Kernel for NativeKernel {
         self.is_frozen
     }
 
-    fn is_alive(&mut self) -> bool {
+    fn can_go_on(&mut self) -> bool {
         let house = Arc::clone(&self.house);
         if let Ok(house) = house.try_lock() {
             self.note_ends(&house);
         }
-        self.lineage.is_alive()
+        if !self.lineage.is_alive() {
+            self.settle_if_current();
+        }
+        self.lineage.is_alive() || self.lineage.has_checkpoint()
     }
 
     fn memory(&self) -> Option<u64> {

@@ -21,6 +21,7 @@ do without.
 | `redoma_given.py` | what is among the builtins |
 | `redoma_libraries.py` | libraries that show something themselves |
 | `redoma_upkeep.py` | what is put right between cells |
+| `redoma_repeats.py` | which cells can be run again instead of being kept in a checkpoint |
 | `redoma_guarded.py` | what all of them share |
 """
 
@@ -35,10 +36,11 @@ import sys
 
 from redoma_forms import is_kind_of, is_large
 from redoma_given import give_builtins
-from redoma_guarded import live, type_name
+from redoma_guarded import live, nothing, type_name
 from redoma_ipython import Shell, StandIns
 from redoma_libraries import watch_imports
 from redoma_outputs import Outputs, write
+from redoma_repeats import Repeats
 # Not used here: `encode`, with which the session speaks.
 from redoma_texts import cut, encode, exact, short  # noqa: F401
 from redoma_tracebacks import bare_lines, own_trace, traceback_lines
@@ -55,8 +57,7 @@ for feature in __future__.all_feature_names:
 FUTURES &= ~0xFF
 # Of code that is longer than this the tree takes too much memory for the value of its last line.
 LONGEST_FOR_VALUE = 256 << 10
-# How many values `Out` keeps, and of how many cells the source.
-KEPT_VALUES = 50
+# Of how many cells the source is kept.
 KEPT_SOURCES = 1000
 EXIT_NOTE = "exit() ends the cell, not the session"
 
@@ -65,6 +66,9 @@ linecache_cache = linecache.cache
 
 class Kernel(Outputs):
     """Outputs go to `show`, as they come; `names` are those of all cells."""
+
+    # How many values `Out` keeps.
+    MOST_VALUES = 50
 
     def __init__(self, show, names, workspace="/mnt/data"):
         live.kernel = self
@@ -80,6 +84,8 @@ class Kernel(Outputs):
         self.shell = Shell(self)
         self.sent, self.values = [""], {}
         self.upkeep = Upkeep(self)
+        # How much was executed of a cell and by it, and whether it would do the same again.
+        self.repeats, self.executed, self.repeatable = Repeats(self), 0, False
         give_builtins()
         self.set_up_names()
         watch_imports(StandIns())
@@ -116,7 +122,7 @@ class Kernel(Outputs):
         if is_large(value):
             return
         values[self.number] = names[f"_{self.number}"] = value
-        while len(values) > KEPT_VALUES:
+        while len(values) > self.MOST_VALUES:
             oldest = next(iter(values))
             del values[oldest]
             names.pop(f"_{oldest}", None)
@@ -142,6 +148,7 @@ class Kernel(Outputs):
             except RecursionError:
                 # As code it may still be possible.
                 tree = None
+            self.repeatable = self.executed == 1 and tree is not None and self.repeats.is_sure(tree, len(source))
             if tree is None:
                 before, last = compile(source, path, "exec", flags, True), None
             elif not tree.body or type(tree.body[-1]) is not _ast.Expr:
@@ -162,6 +169,7 @@ class Kernel(Outputs):
 
     def execute(self, source, path):
         """Runs code; the value of its last line."""
+        self.executed += 1
         magic = CELL_MAGIC.match(source) if "%%" in source else None
         if magic is not None:
             self.silent = False
@@ -229,7 +237,8 @@ class Kernel(Outputs):
 
     def run(self, code, number):
         """Runs one cell. Never raises."""
-        self.running = self.missed = False
+        self.running = self.missed = self.repeatable = False
+        self.executed = 0
         self.process = self.getpid()
         fine = False
         try:
@@ -245,7 +254,20 @@ class Kernel(Outputs):
         answer = {"status": "ok" if fine else "error"}
         if self.notes:
             answer["notes"], self.notes = self.notes, []
+        elif fine and self.repeatable:
+            answer["repeatable"] = True
         return answer
+
+    def repeat(self, code, number):
+        """Runs a cell that was said to be repeatable, in a copy from before it, for what it does to variables: what it printed was
+        seen when it ran first. Whether it went as well this time."""
+        # It can't be told while nothing is printed.
+        self.repeats.is_quiet()
+        show, self.show = self.show, nothing
+        try:
+            return self.upkeep.silently(self.run, code, number)["status"] == "ok"
+        finally:
+            self.show = show
 
     def run_cell(self, code, number):
         self.number = number

@@ -69,6 +69,10 @@ class Upkeep:
         if not empty or sys.stdin is None:
             sys.stdin = sys.__stdin__ = _io.open("/dev/null")
         self.stdin = sys.stdin
+        self.null = os.open("/dev/null", os.O_WRONLY | os.O_CLOEXEC)
+        self.null_device = os.fstat(self.null).st_rdev
+        # Where they are put while nothing is to be printed.
+        self.shelf = {number: os.dup(self.null) for number in (1, 2)}
 
     def listen(self):
         self.signal(_signal.SIGINT, self.on_interrupt)
@@ -152,6 +156,22 @@ class Upkeep:
             self.last_children = children
             if children > 0:
                 self.outputs.note(companions(children, "process", "processes"))
+
+    def silently(self, function, *arguments):
+        """What comes of it, and nothing that it prints."""
+        for number, place in self.shelf.items():
+            self.dup2(number, place, False)
+            self.dup2(self.null, number)
+        try:
+            return function(*arguments)
+        finally:
+            for number, place in self.shelf.items():
+                self.dup2(place, number)
+                self.dup2(self.null, place, False)
+
+    def can_be_silent(self):
+        """Whether what that needs is still there."""
+        return all(self.fstat(number).st_rdev == self.null_device for number in (self.null, *self.shelf.values()))
 
     def tidy(self):
         """Gives back memory that is free."""
