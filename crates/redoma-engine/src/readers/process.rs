@@ -76,11 +76,9 @@ impl Reader {
     ) -> Result<Vec<Fact>, Trouble> {
         self.texts += 1;
         let until = Instant::now() + patience;
-        let mut head = [0u8; 5];
-        head[..4].copy_from_slice(&u32::try_from(code.len()).unwrap_or(u32::MAX).to_le_bytes());
-        head[4] = super::inside::number_of(language);
-        self.send(&head, until)?;
-        self.send(code.as_bytes(), until)?;
+        let length = u32::try_from(code.len()).unwrap_or(u32::MAX).to_le_bytes();
+        // At once: it would be woken by the first part, only to wait for the second.
+        self.send(&[&length[..], &[super::inside::number_of(language)], code.as_bytes()].concat(), until)?;
         let mut length = [0u8; 4];
         self.receive(&mut length, until)?;
         let length = u32::from_le_bytes(length) as usize;

@@ -161,12 +161,12 @@ class Session:
         return self.node
 
     def checkpoint(self, number):
-        self.kernel.repeats.note_checkpoint()
         known = self.known_lines()
         foreign = self.line.foreign((ctypes.c_int * len(known))(*known), len(known))
         if foreign > 0:
             return self.line.say(none=number, foreign=foreign)
         self.before()
+        self.kernel.repeats.note_checkpoint()
         became = self.line.copy(self.line.number(number))
         if became == 1:
             self.go_on(number)

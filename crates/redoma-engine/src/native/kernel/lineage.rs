@@ -52,6 +52,8 @@ pub(super) struct Patience<'a> {
     pub(super) starved: Duration,
     /// Its sandbox's: what its own processes take from it is its own affair.
     pub(super) group: Option<&'a dyn Group>,
+    /// How much of a processor that has had in a second if it is not starved.
+    pub(super) enough: Duration,
 }
 
 /// For something that it was told to do.
@@ -59,6 +61,7 @@ struct Waiting<'a> {
     deadline: Instant,
     last: Instant,
     group: Option<&'a dyn Group>,
+    enough: Duration,
     /// How long its sandbox had had a processor when it was looked at last.
     seen: Option<Duration>,
 }
@@ -66,7 +69,8 @@ struct Waiting<'a> {
 impl<'a> Waiting<'a> {
     fn new(patience: Patience<'a>) -> Self {
         let deadline = Instant::now() + patience.usual;
-        Self { deadline, last: deadline + patience.starved, group: patience.group, seen: None }
+        let Patience { starved, group, enough, .. } = patience;
+        Self { deadline, last: deadline + starved, group, enough, seen: None }
     }
 }
 
@@ -80,10 +84,8 @@ pub(super) enum Repeated {
     Lost,
 }
 
-/// Of one that takes longer: how often it is looked at, and how much of a processor its sandbox has had meanwhile if it is not
-/// starved.
+/// How often one is looked at that takes longer.
 const NEXT_LOOK: Duration = Duration::from_secs(1);
-const ENOUGH: Duration = Duration::from_millis(500);
 /// A refusal is good for so long: pipes and sockets may be closed without a cell.
 const REFUSAL: Duration = Duration::from_millis(100);
 
@@ -376,6 +378,7 @@ impl Lineage {
                 if can_spare() {
                     process.spare();
                 }
+                self.forget_from(cells);
                 self.checkpoints.push(Checkpoint { cells, process, then: Repeats::default() });
                 (self.foreign, self.refused_at) = (0, None);
             }
@@ -394,7 +397,7 @@ impl Lineage {
         else {
             return false;
         };
-        waiting.seen.replace(used).is_none_or(|before| used.saturating_sub(before) < ENOUGH)
+        waiting.seen.replace(used).is_none_or(|before| used.saturating_sub(before) < waiting.enough)
     }
 
     /// Keeps the checkpoint of what is now and so many older ones.
@@ -417,9 +420,9 @@ impl Lineage {
         }
     }
 
-    /// Lets go of the checkpoint that is there only should the head die: the same as that, or where nothing is undone any.
-    pub(super) fn drop_spare(&mut self, nothing_is_undone: bool) {
-        if self.has_spare() || nothing_is_undone && self.is_covered() {
+    /// Lets go of the checkpoint that is the same as the head.
+    pub(super) fn drop_spare(&mut self) {
+        if self.has_spare() {
             self.checkpoints.pop();
         }
     }
@@ -475,6 +478,13 @@ impl Lineage {
         Repeated::AllOfThem
     }
 
+    /// A state that was not come to by cells alone, or that there is a checkpoint of, is not to be had by running cells again.
+    fn forget_from(&mut self, cells: u64) {
+        for checkpoint in &mut self.checkpoints {
+            checkpoint.then.keep(cells.saturating_sub(checkpoint.cells + 1));
+        }
+    }
+
     /// Without what would have to be run again from the newest checkpoint.
     pub(super) fn forget_repeats(&mut self) {
         if let Some(newest) = self.checkpoints.last_mut() {
@@ -510,8 +520,9 @@ impl Lineage {
         }
     }
 
-    /// Has the head give back what memory it can.
+    /// Has the head give back what memory it can. What is found then may have a last word.
     pub(super) fn tidy(&mut self, patience: Duration) {
+        self.forget_from(self.cells);
         let deadline = Instant::now() + patience;
         if self.head.tell(b"tidy").is_ok() {
             while let Some(heard) = self.hear(deadline) {

@@ -55,12 +55,14 @@ pub(crate) const LONGEST_FRAME: usize = 24 << 20;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// And how long to do what it was told between two cells.
 fn promptly(house: &House) -> Patience<'_> {
-    Patience { usual: Duration::from_secs(5), starved: Duration::from_secs(55), group: house.group() }
+    // Half of what it may have.
+    let enough = Duration::from_millis(u64::from(house.limits.cpus.0.min(1000)) / 2);
+    Patience { usual: Duration::from_secs(5), starved: Duration::from_secs(55), group: house.group(), enough }
 }
 
 /// The same where others wait for whoever waits for it.
 const AT_LEISURE: Patience<'static> =
-    Patience { usual: Duration::from_secs(1), starved: Duration::ZERO, group: None };
+    Patience { usual: Duration::from_secs(1), starved: Duration::ZERO, group: None, enough: Duration::ZERO };
 /// From here on older checkpoints go, so that cells have the memory (of the limit, in percent).
 const CROWDED: u64 = 60;
 
@@ -158,9 +160,6 @@ impl NativeKernel {
             self.is_frozen = false;
         } else if std::mem::take(&mut self.is_frozen) {
             house.signal_living(Signal::CONT);
-            // Tidying up may have run code.
-            self.lineage.settle(promptly(house));
-            self.lineage.ask_for_spare();
         }
         // Made already, but for one that could not be.
         self.lineage.settle(promptly(house));
@@ -450,12 +449,17 @@ impl Kernel for NativeKernel {
         if self.is_frozen {
             return true;
         }
+        let mut is_only_for_repeats = false;
         if house.current == self.id {
             self.lineage.settle(AT_LEISURE);
+            is_only_for_repeats = self.undo == Some(0) && self.lineage.is_covered();
             self.lineage.tidy(AT_LEISURE.usual);
         }
         // It is the same as the process that it was made of, and can be made again.
-        self.lineage.drop_spare(self.undo.unwrap_or(0) == 0);
+        self.lineage.drop_spare();
+        if is_only_for_repeats {
+            self.lineage.drop_all();
+        }
         self.is_frozen = true;
         if let Some(group) = house.group() {
             group.rest();

@@ -172,6 +172,7 @@ class Kernel(Outputs):
         self.executed += 1
         magic = CELL_MAGIC.match(source) if "%%" in source else None
         if magic is not None:
+            self.repeats.resume()
             self.silent = False
             outer, self.body_place = self.body_place, (path, source.count("\n", 0, magic.end()))
             try:
@@ -190,6 +191,8 @@ class Kernel(Outputs):
             problem = None
             self.changed[path] = changed
             before, last = self.compile(python, path)
+        if not self.repeatable:
+            self.repeats.resume()
         if (before is not None and before.co_flags & COROUTINE) or (last is not None and last.co_flags & COROUTINE):
             return self.wait(self.awaiting(before, last))
         if before is not None:

@@ -10,6 +10,8 @@ import _ast
 import _io
 import _signal
 import builtins
+import gc
+import os
 import sys
 import warnings
 
@@ -40,8 +42,20 @@ ORIGINALS = [
 ]
 # Ways to print what can't be printed that are Python's own.
 OWN_ERRORS = frozenset(("strict", "ignore", "replace", "backslashreplace", "surrogateescape", "xmlcharrefreplace", "namereplace"))
-timer, handler, frames = _signal.getitimer, _signal.getsignal, sys._current_frames
-modules = sys.modules
+timer, handler, frames, caller = _signal.getitimer, _signal.getsignal, sys._current_frames, sys._getframe
+modules, own_modules = sys.modules, sys.stdlib_module_names
+open_file, read_file, close_file = os.open, os.read, os.close
+does_collect, start_collecting, stop_collecting = gc.isenabled, gc.enable, gc.disable
+
+
+def count_threads():
+    """Of all kinds, also those of Python's that have not begun yet and libraries' own."""
+    file = open_file("/proc/self/stat", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        # Behind the name, which may be anything.
+        return int(read_file(file, 2000).rpartition(b")")[2].split()[17])
+    finally:
+        close_file(file)
 
 
 class Repeats:
@@ -52,6 +66,11 @@ class Repeats:
         # Whether at the last checkpoint there was nobody beside the cells who could change variables; and whether what Python calls
         # for them is its own, if that was looked at since then. Cells that can be run again change neither.
         self.was_alone, self.was_unchanged = True, None
+        # How many threads there were at that checkpoint, and whether code has asked to be called for every copy.
+        self.threads, self.has_hooks = 1, False
+        # Whether garbage is not looked for until code runs that may do anything: what is found may have a last word.
+        self.is_paused = False
+        self.watch_hooks()
         self.statements = {
             _ast.Assign: self.assign,
             _ast.AugAssign: self.augment,
@@ -76,17 +95,43 @@ class Repeats:
             _ast.Dict: self.collect_pairs,
         }
 
+    def watch_hooks(self):
+        register = os.register_at_fork
+
+        def register_at_fork(**hooks):
+            name = caller(1).f_globals.get("__name__")
+            if type(name) is not str or name.partition(".")[0] not in own_modules:
+                self.has_hooks = True
+            register(**hooks)
+
+        os.register_at_fork = register_at_fork
+
     def note_checkpoint(self):
         """A checkpoint is about to be made."""
         self.was_unchanged = None
         try:
+            threads, self.threads = self.threads, count_threads()
             self.was_alone = (
-                len(frames()) == 1
+                # One more may be somebody who has not begun.
+                self.threads <= max(threads, 1)
+                and len(frames()) == 1
+                and not self.has_hooks
                 and not any(timer(which)[0] for which in TIMERS)
                 and not any(map(callable, map(handler, SIGNALS)))
             )
         except Exception:
             self.was_alone = False
+        if not self.was_alone:
+            self.resume()
+        elif does_collect():
+            stop_collecting()
+            self.is_paused = True
+
+    def resume(self):
+        """Before code runs that may do anything."""
+        if self.is_paused:
+            self.is_paused = False
+            start_collecting()
 
     def is_quiet(self):
         if self.was_unchanged is None:
@@ -100,8 +145,7 @@ class Repeats:
         """Whether what Python calls for these cells is its own."""
         kernel = self.kernel
         return (
-            kernel.names.get("__builtins__") is builtins
-            and modules.get("warnings") is warnings
+            modules.get("warnings") is warnings
             and all(names.get(name) is original for names, originals in ORIGINALS for name, original in originals.items())
             and not any(formatter.type_printers for formatter in kernel.formatters.values())
             and all(self.is_own_stream(name) for name in ("stdout", "stderr"))
@@ -129,6 +173,7 @@ class Repeats:
             return (
                 all(self.statement(one) for one in tree.body)
                 and (type(last) is not _ast.Expr or self.can_show(last.value))
+                and self.names.get("__builtins__") is builtins
                 and self.is_quiet()
             )
         except Exception:
