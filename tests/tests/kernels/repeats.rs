@@ -350,3 +350,97 @@ fn what_is_let_go_is_let_go_once() {
     assert_eq!(session.printed(&format!("print(x); {left}")), "5\n['left', 'left']");
     world.assert_sound();
 }
+
+/// A session, and what its variables must be after each of its cells.
+struct Modelled<'a> {
+    session: Session<'a>,
+    states: Vec<(u64, Vec<u64>)>,
+    done: Vec<String>,
+}
+
+impl Modelled<'_> {
+    fn cell(&mut self, code: &str) {
+        let (mut x, mut seen) = self.states.last().unwrap().clone();
+        match code {
+            "x += 1" => x += 1,
+            "seen.append(x)" => seen.push(x),
+            _ => {}
+        }
+        let done = self.session.cell(code);
+        assert_eq!(done.answer["exit_code"], 0, "{done} after {:?}", self.done);
+        self.states.push((x, seen));
+        self.done.push(code.to_owned());
+    }
+
+    fn die(&mut self) {
+        let killed = self.session.cell("import os; x = -1; seen.clear(); os._exit(1)");
+        let is_told = killed.error().1.ends_with("variables are as they were before it");
+        assert!(killed.is("restored") && is_told, "{killed} after {:?}", self.done);
+        self.done.push("die".to_owned());
+    }
+
+    fn undo(&mut self, at_most: u64) {
+        let undoable = self.session.kernel()["undoable"].as_u64().unwrap();
+        // Not the first, which there is no state before.
+        let count = at_most.min(undoable).min(self.states.len() as u64 - 1);
+        if count > 0 {
+            let left = self.session.undo(count)["cells"].as_u64().unwrap();
+            self.states.truncate(self.states.len() - usize::try_from(count).unwrap());
+            assert_eq!(left, self.states.len() as u64, "after {:?}", self.done);
+            self.done.push(format!("undo {count} of {undoable}"));
+        }
+    }
+
+    fn check(&mut self) {
+        let (x, seen) = self.states.last().unwrap().clone();
+        let done = self.session.cell("print(x, seen)");
+        assert_eq!(done.stdout(), format!("{x} {seen:?}\n"), "{done} after {:?}", self.done);
+        self.states.push((x, seen));
+        self.done.push("check".to_owned());
+    }
+}
+
+/// Whatever is done in whichever order, variables are what they should be.
+#[test]
+fn any_order_comes_to_what_it_should() {
+    let world = World::with("", "freeze_after = \"1s\"\n");
+    // The same each time.
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    };
+    let first = Session::new(&world.server);
+    first.cell("x, seen = 0, []");
+    let mut all = vec![Modelled { session: first, states: vec![(0, Vec::new())], done: Vec::new() }];
+    for round in 0..400 {
+        let at = usize::try_from(next(all.len() as u64)).unwrap();
+        let one = &mut all[at];
+        match next(100) {
+            0..45 => one.cell("x += 1"),
+            45..60 => one.cell("seen.append(x)"),
+            60..70 => one.die(),
+            70..80 => one.undo(1 + next(5)),
+            80..98 => one.check(),
+            _ if all.len() < 3 => {
+                let one = &all[at];
+                let made = one.session.post("/branch", &json!({})).json();
+                let id = made["session"]["id"].as_str().unwrap().to_owned();
+                let session = Session { server: &world.server, key: one.session.key.clone(), id };
+                let branch = Modelled { session, states: one.states.clone(), done: one.done.clone() };
+                all.push(branch);
+            }
+            _ => {}
+        }
+        if round % 150 == 149 {
+            wait_until("all stand still", || all.iter().all(|one| one.session.kernel()["state"] == "frozen"));
+        }
+    }
+    for one in &mut all {
+        one.check();
+    }
+    assert_eq!(all.len(), 3);
+    world.assert_sound();
+}
