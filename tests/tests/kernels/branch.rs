@@ -11,7 +11,7 @@ use crate::{World, wait_until};
 
 /// A second session from this one's state, which must have its variables.
 #[track_caller]
-fn branch<'a>(server: &'a Server, session: &Session<'_>) -> Session<'a> {
+pub fn branch<'a>(server: &'a Server, session: &Session<'_>) -> Session<'a> {
     let (branch, has_variables) = branch_or_not(server, session);
     assert!(has_variables, "it has no variables");
     branch

@@ -5,6 +5,7 @@ use std::time::Duration;
 use redoma_tests::host;
 use serde_json::json;
 
+use crate::branch::branch;
 use crate::lies::KNOWS;
 use crate::session::Session;
 use crate::{World, wait_until};
@@ -109,10 +110,7 @@ fn many_of_them_come_to_the_right_sum() {
 fn a_branch_has_what_they_did_and_so_has_a_session_that_stood_still() {
     let world = World::with("", "freeze_after = \"1s\"\nreclaim_after = \"2s\"\n");
     let session = counted(&world);
-    let made = session.post("/branch", &json!({}));
-    assert_eq!((made.status, &made.json()["has_variables"]), (201, &json!(true)), "{}", made.text());
-    let id = made.json()["session"]["id"].as_str().unwrap().to_owned();
-    let branch = Session { server: &world.server, key: session.key.clone(), id };
+    let branch = branch(&world.server, &session);
     for (session, step, value) in [(&branch, 10, 12), (&session, 1, 3), (&branch, 10, 22), (&session, 1, 4)] {
         session.cell(&format!("x += {step}"));
         assert!(session.cell("os._exit(1)").is("restored"));
@@ -313,16 +311,14 @@ fn what_is_let_go_is_let_go_once() {
     for text in ["'a'", "'b'", "'c'"] {
         session.cell(text);
     }
-    let made = session.post("/branch", &json!({})).json();
-    let id = made["session"]["id"].as_str().unwrap().to_owned();
-    let branch = Session { server: &world.server, key: session.key.clone(), id };
-    branch.cell("x");
-    assert!(branch.cell("import os; os._exit(1)").is("restored"));
+    let other = branch(&world.server, &session);
+    other.cell("x");
+    assert!(other.cell("import os; os._exit(1)").is("restored"));
     assert_eq!(
-        branch.printed("import os; print(os.path.exists('/tmp/left.txt'), sorted(Out))"),
+        other.printed("import os; print(os.path.exists('/tmp/left.txt'), sorted(Out))"),
         "False [1, 2, 3, 4, 5]"
     );
-    assert_eq!(branch.remove(), 204);
+    assert_eq!(other.remove(), 204);
     // And what goes while a session stands still has gone for good.
     session.cell("held = Leaves(); held.itself = held");
     session.cell("del held");
@@ -336,14 +332,12 @@ fn what_is_let_go_is_let_go_once() {
     wait_until("it stands still", || session.kernel()["state"] == "frozen");
     assert_eq!(session.printed(left), "['left']");
     // The same if its branch was there in between.
-    let made = session.post("/branch", &json!({})).json();
-    let id = made["session"]["id"].as_str().unwrap().to_owned();
-    let branch = Session { server: &world.server, key: session.key.clone(), id };
+    let other = branch(&world.server, &session);
     session.cell("held = Leaves(); held.itself = held");
     session.cell("del held");
     session.cell("x = 4");
     wait_until("it stands still", || session.kernel()["state"] == "frozen");
-    branch.cell("x = -1");
+    other.cell("x = -1");
     session.cell("x += 1");
     assert!(session.cell("import os; os._exit(1)").is("restored"));
     wait_until("it stands still", || session.kernel()["state"] == "frozen");
@@ -426,11 +420,8 @@ fn any_order_comes_to_what_it_should() {
             80..98 => one.check(),
             _ if all.len() < 3 => {
                 let one = &all[at];
-                let made = one.session.post("/branch", &json!({})).json();
-                let id = made["session"]["id"].as_str().unwrap().to_owned();
-                let session = Session { server: &world.server, key: one.session.key.clone(), id };
-                let branch = Modelled { session, states: one.states.clone(), done: one.done.clone() };
-                all.push(branch);
+                let session = branch(&world.server, &one.session);
+                all.push(Modelled { session, states: one.states.clone(), done: one.done.clone() });
             }
             _ => {}
         }

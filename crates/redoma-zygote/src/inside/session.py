@@ -129,7 +129,7 @@ class Session:
     def again(self, code, number):
         """In a checkpoint that has been woken: a cell that ran after it was made."""
         try:
-            fine = self.kernel.repeat(code.decode(), number)
+            fine = self.kernel.repeat(code.decode("utf-8", "replace"), number)
         except BaseException:
             fine = False
         self.line.say(again=number, fine=fine)
