@@ -75,7 +75,7 @@ DISTURBED = [
     "import os; os.register_at_fork(before=print)",
     "import _thread, time; _thread.start_new_thread(time.sleep, (9,))",
     "import os\nfor n in range(3, 30):\n    if os.path.exists(f'/proc/self/fd/{n}') and os.readlink(f'/proc/self/fd/{n}') == '/dev/null': os.close(n)",
-    "class Odd(dict): values = None\nget_ipython().display_formatter.formatters.update(odd=1)",
+    "get_ipython().display_formatter.formatters.update(odd=1)",
 ]  # fmt: skip
 
 COMPARE = r"""

@@ -457,6 +457,7 @@ impl Kernel for NativeKernel {
         }
         // It is the same as the process that it was made of, and can be made again.
         self.lineage.drop_spare();
+        // So is one that cells were to be run again from, if none are undone.
         if is_only_for_repeats {
             self.lineage.drop_all();
         }

@@ -7,7 +7,9 @@ use std::time::Duration;
 /// session that comes back.
 const MOST_CELLS: usize = 64;
 const MOST_TIME: Duration = Duration::from_millis(50);
-/// Their code comes in one message.
+/// And their code has at most so many bytes, all of it and each, which comes in one message: it is in the server's memory, and the
+/// kernel that says that they can be run again may lie.
+const MOST_CODE: usize = 32 << 10;
 const LONGEST_CODE: usize = 8 << 10;
 
 /// A cell that can be run again.
@@ -44,7 +46,10 @@ impl Repeats {
     /// One more; whether it fits.
     pub(super) fn add(&mut self, cell: Repeatable) -> bool {
         let took: Duration = self.cells.iter().map(|cell| cell.took).sum();
-        let fits = self.cells.len() < MOST_CELLS && took + cell.took <= MOST_TIME;
+        let length: usize = self.cells.iter().map(|cell| cell.code.len()).sum();
+        let fits = self.cells.len() < MOST_CELLS
+            && took + cell.took <= MOST_TIME
+            && length + cell.code.len() <= MOST_CODE;
         if fits {
             self.cells.push(cell);
         }
@@ -78,6 +83,11 @@ mod tests {
         let mut slow = Repeats::default();
         assert!(slow.add(cell(1, 30)) && !slow.add(cell(2, 30)) && slow.add(cell(2, 20)));
         assert_eq!(slow.count(), 2);
+
+        let mut long = Repeats::default();
+        let longest = Repeatable::new(1, &[b' '; LONGEST_CODE], Duration::ZERO).unwrap();
+        let fitting = (0..1000).take_while(|_| long.add(longest.clone())).count();
+        assert_eq!(fitting, MOST_CODE / LONGEST_CODE);
 
         assert_eq!(Repeatable::new(1, b"x", Duration::from_millis(51)), None);
         assert_eq!(Repeatable::new(1, &vec![b' '; LONGEST_CODE + 1], Duration::ZERO), None);

@@ -44,18 +44,18 @@ ORIGINALS = [
 OWN_ERRORS = frozenset(("strict", "ignore", "replace", "backslashreplace", "surrogateescape", "xmlcharrefreplace", "namereplace"))
 timer, handler, frames, caller = _signal.getitimer, _signal.getsignal, sys._current_frames, sys._getframe
 modules, own_modules = sys.modules, sys.stdlib_module_names
-open_file, read_file, close_file = os.open, os.read, os.close
+open_fd, read_fd, close_fd = os.open, os.read, os.close
 does_collect, start_collecting, stop_collecting = gc.isenabled, gc.enable, gc.disable
 
 
 def count_threads():
     """Of all kinds, also those of Python's that have not begun yet and libraries' own."""
-    file = open_file("/proc/self/stat", os.O_RDONLY | os.O_CLOEXEC)
+    file = open_fd("/proc/self/stat", os.O_RDONLY | os.O_CLOEXEC)
     try:
         # Behind the name, which may be anything.
-        return int(read_file(file, 2000).rpartition(b")")[2].split()[17])
+        return int(read_fd(file, 2000).rpartition(b")")[2].split()[17])
     finally:
-        close_file(file)
+        close_fd(file)
 
 
 class Repeats:
