@@ -151,6 +151,14 @@ impl Server {
         kib.expect("the server runs") >> 10
     }
 
+    /// CPU time that it has used so far, of all its threads.
+    pub fn cpu_seconds(&self) -> f64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
+        let fields = stat.rsplit_once(')').map(|(_, fields)| fields).unwrap_or_default();
+        let ticks = fields.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok());
+        ticks.sum::<f64>() / 100.0
+    }
+
     /// The network connections that it holds open.
     pub fn connections(&self) -> usize {
         let folder = format!("/proc/{}/fd", self.pid());

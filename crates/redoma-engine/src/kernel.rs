@@ -71,10 +71,10 @@ pub trait Kernel: Debug + Send {
     fn undoable(&mut self) -> u64;
 
     /// Makes variables what they were before the last `count` cells. Only as many as are undoable.
-    fn undo(&mut self, count: u64) -> Result<(), RunError>;
+    fn undo(&mut self, count: u64, cancel: &Cancel) -> Result<(), RunError>;
 
     /// A second kernel, with the variables of this one as they are now, and an empty workspace.
-    fn branch(&mut self) -> Result<Box<dyn Kernel>, RunError>;
+    fn branch(&mut self, cancel: &Cancel) -> Result<Box<dyn Kernel>, RunError>;
 
     /// Does what there is to do before the next cell, while nobody waits for it.
     fn prepare(&mut self);

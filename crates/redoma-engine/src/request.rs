@@ -120,6 +120,11 @@ pub enum RunError {
     )]
     KernelLost,
     #[error(
+        "the session's process is alive and has not answered in time; nothing is undone. Try again; if this goes on, restart the \
+         session"
+    )]
+    KernelSlow,
+    #[error(
         "the session's variables can't be copied now: pipes or sockets are open in it, or there is no memory for a copy"
     )]
     NoCheckpoint,

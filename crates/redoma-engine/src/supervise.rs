@@ -7,6 +7,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use redoma_jail::cgroup::{Group, GroupUsage};
@@ -65,13 +66,16 @@ pub(crate) enum Stop {
 #[derive(Debug)]
 pub struct Cancel {
     event: OwnedFd,
+    /// The session's kernel is to end too, with all its variables.
+    is_abandoned: AtomicBool,
     /// A connection: when its other side is gone, that is a cancellation too.
     line: Option<Arc<OwnedFd>>,
 }
 
 impl Cancel {
     pub fn new() -> io::Result<Self> {
-        Ok(Self { event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?, line: None })
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { event, is_abandoned: AtomicBool::new(false), line: None })
     }
 
     /// For a run that nobody wants any more when this connection is closed by its other side.
@@ -82,6 +86,16 @@ impl Cancel {
     /// Ends the run, or keeps it from starting. Cannot be taken back.
     pub fn cancel(&self) {
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+    }
+
+    /// The same, for a cell whose session's kernel is to end: its variables need not be restored.
+    pub fn abandon(&self) {
+        self.is_abandoned.store(true, Ordering::Relaxed);
+        self.cancel();
+    }
+
+    pub fn is_abandoned(&self) -> bool {
+        self.is_abandoned.load(Ordering::Relaxed)
     }
 
     /// What is to be waited for: any of it is a cancellation.

@@ -19,6 +19,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Mode, OFlags, RawDir};
@@ -308,11 +309,17 @@ impl KernelProcess {
         is_alive(self.pidfd.as_fd())
     }
 
-    /// Whether it runs, or waits for a processor: nothing else keeps it.
-    pub fn is_runnable(&self) -> Option<bool> {
-        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.pid.as_raw_nonzero())).ok()?;
+    /// Whether the process has read every message that was sent to it.
+    pub fn has_read_all(&self) -> bool {
+        sys::unread_bytes(self.line.as_fd()).is_ok_and(|bytes| bytes == 0)
+    }
+
+    /// The CPU time of its first thread, which is the one that reads messages.
+    pub fn first_thread_cpu(&self) -> Option<Duration> {
+        let pid = self.pid.as_raw_nonzero();
+        let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/stat")).ok()?;
         self.is_alive().then_some(())?;
-        is_runnable(&text)
+        cpu_time(&text)
     }
 
     /// Of one that is about to end: what that takes is to be done when there is nothing better to do.
@@ -390,6 +397,8 @@ pub struct Words {
 
 /// A line of words is at most so long; what is longer is dropped.
 const LONGEST_WORDS: usize = 4096;
+/// Maximum capacity of a pipe that a process without privileges can set (`/proc/sys/fs/pipe-max-size`).
+const MAX_PIPE_BYTES: usize = 1 << 20;
 
 impl Words {
     /// With the end that is for the kernel.
@@ -404,7 +413,20 @@ impl Words {
         self.pipe.as_fd()
     }
 
-    /// The next line, if there is one.
+    /// Drops everything that the pipe holds now.
+    pub fn clear(&mut self) {
+        self.unread.clear();
+        let mut buffer = [0u8; 4096];
+        let mut left = MAX_PIPE_BYTES;
+        while left > 0 {
+            match rustix::io::read(&self.pipe, &mut buffer) {
+                Ok(count) if count > 0 => left = left.saturating_sub(count),
+                _ => return,
+            }
+        }
+    }
+
+    /// The next line, if there is one. A line that is too long comes as an empty one.
     pub fn next_line(&mut self) -> Option<Vec<u8>> {
         loop {
             if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
@@ -412,7 +434,9 @@ impl Words {
                 return Some(line);
             }
             if self.unread.len() > LONGEST_WORDS {
+                // Returns here, so that a writer that never ends its line does not keep the caller in this loop.
                 self.unread.clear();
+                return Some(Vec::new());
             }
             let mut buffer = [0u8; 1024];
             match rustix::io::read(&self.pipe, &mut buffer) {
@@ -423,11 +447,17 @@ impl Words {
     }
 }
 
-/// From a line of `/proc/PID/stat`. The name in it can be anything.
-fn is_runnable(line: &str) -> Option<bool> {
+/// User and system time from a line of `/proc/PID/stat`. The name in it can be anything.
+fn cpu_time(line: &str) -> Option<Duration> {
     let (_, fields) = line.rsplit_once(')')?;
-    fields.split_whitespace().next().map(|state| state == "R")
+    let mut fields = fields.split_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<u64>().ok();
+    let (user, system) = (ticks()?, ticks()?);
+    Some(Duration::from_millis((user + system) * 1000 / TICKS_PER_SECOND))
 }
+
+/// Unit of times in `/proc`: `USER_HZ`, which Linux has fixed at this value on x86-64 and arm64.
+const TICKS_PER_SECOND: u64 = 100;
 
 /// What the kernel tells of a process.
 #[derive(Debug, Clone, Copy)]
@@ -480,9 +510,21 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_does_is_told_whatever_its_name_is() {
-        assert_eq!(is_runnable("12 (a) S 1 (b) S) R 1 12 12 0 -1"), Some(true));
-        assert_eq!(is_runnable("12 (python3) S 1 12 12 0 -1"), Some(false));
-        assert_eq!(is_runnable("12 (python3"), None);
+    fn a_line_without_an_end_does_not_keep_its_reader() {
+        let (mut words, theirs) = Words::new().unwrap();
+        rustix::io::write(&theirs, &[b'x'; 5000]).unwrap();
+        assert_eq!(words.next_line(), Some(Vec::new()));
+        rustix::io::write(&theirs, b"\n{}\n").unwrap();
+        words.clear();
+        assert_eq!(words.next_line(), None);
+    }
+
+    #[test]
+    fn cpu_time_is_read_whatever_the_name_of_the_process_is() {
+        let fields = "R 1 12 12 0 -1 4194304 9 8 7 6 150 50 3 2 20";
+        let expected = Some(Duration::from_secs(2));
+        assert_eq!(cpu_time(&format!("12 (a) S 1 (b) S) {fields}")), expected);
+        assert_eq!(cpu_time("12 (python3) S 1 12 12 0 -1"), None);
+        assert_eq!(cpu_time("12 (python3"), None);
     }
 }

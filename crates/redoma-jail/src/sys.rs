@@ -294,6 +294,14 @@ pub(crate) fn network_of(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
+/// Bytes that were sent on a Unix socket and that its other end has not read.
+pub(crate) fn unread_bytes(socket: BorrowedFd<'_>) -> Result<c_int, Errno> {
+    let mut bytes: c_int = 0;
+    // SAFETY: Linux writes one int, which outlives the call.
+    checked(c_long::from(unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ as _, &raw mut bytes) }))?;
+    Ok(bytes)
+}
+
 /// Moves this process into the namespace that a descriptor stands for, which must be of this kind.
 pub(crate) fn enter_namespace(namespace: BorrowedFd<'_>, kind: c_int) -> Result<(), Errno> {
     // SAFETY: the callers have one thread.

@@ -107,6 +107,10 @@ impl From<RunError> for Failure {
             RunError::Busy { .. } => Self::busy(error.to_string()),
             RunError::Overloaded => Self::overloaded(error.to_string()),
             RunError::Cancelled => Self::new(StatusCode::CONFLICT, "cancelled", error.to_string()),
+            RunError::KernelSlow => {
+                let failure = Self::new(StatusCode::SERVICE_UNAVAILABLE, "session_slow", error.to_string());
+                Self { retry_after: Some(5), ..failure }
+            }
             RunError::KernelLost => Self::new(StatusCode::CONFLICT, "variables_lost", error.to_string()),
             RunError::NoCheckpoint => Self::new(StatusCode::CONFLICT, "no_checkpoint", error.to_string()),
             RunError::ShuttingDown => {

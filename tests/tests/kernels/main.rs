@@ -6,6 +6,7 @@
 //! | `survive.rs` | variables that survive it, and what does not |
 //! | `stop.rs` | cells that somebody stops |
 //! | `state.rs` | what lives on between cells, in every language |
+//! | `starved.rs` | sessions whose processes get hardly any CPU |
 //! | `undo.rs` | taking back cells |
 //! | `repeats.rs` | cells that are run again instead of being kept in a checkpoint |
 //! | `branch.rs` | two sessions from one state |
@@ -27,6 +28,7 @@ mod leaks;
 mod lies;
 mod repeats;
 mod session;
+mod starved;
 mod state;
 mod stop;
 mod survive;

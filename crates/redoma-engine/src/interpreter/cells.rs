@@ -77,7 +77,7 @@ impl Interpreter {
         let CellEnd { mut report, cell: mut done, not_kept, .. } = match ran {
             Ok(end) => end,
             // It had not begun.
-            Err(RunError::Cancelled) => return Err(RunError::Cancelled.into()),
+            Err(error @ (RunError::Cancelled | RunError::KernelSlow)) => return Err(error.into()),
             Err(error) => {
                 slot.end(&mut slot_live);
                 return Err(error.into());

@@ -393,7 +393,7 @@ impl Kernels {
         let slots: Vec<_> = lock(&self.slots).drain().map(|(_, slot)| slot).collect();
         for slot in slots {
             if let Some(cancel) = &*lock(&slot.cancel) {
-                cancel.cancel();
+                cancel.abandon();
             }
             if let Some(_turn) = slot.turns.try_take(&slot.owner) {
                 slot.end(&mut slot.live());
@@ -455,7 +455,7 @@ impl Interpreter {
         let session = self.session(principal, session, None)?;
         let Some(slot) = self.kernels.find(&session.id) else { return Ok(()) };
         if let Some(cancel) = &*lock(&slot.cancel) {
-            cancel.cancel();
+            cancel.abandon();
         }
         let never = Cancel::new().map_err(RunError::from)?;
         let _turn = self.kernels.turn(&slot, &never)?;

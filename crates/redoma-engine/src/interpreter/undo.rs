@@ -1,6 +1,7 @@
 //! Going back in a session whose variables live on, and going on from it in another.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use redoma_model::{AuditEvent, AuditedSession, FileId, FileName, Principal, Session, SessionId, StoredFile};
 use redoma_store::{Added, FileDetails, NewSession, Outcome, Written};
@@ -39,8 +40,10 @@ impl Interpreter {
             )
         };
         let slot = self.kernels.find(&session.id).ok_or_else(nothing)?;
-        let never = Cancel::new().map_err(RunError::from)?;
-        let _turn = self.kernels.turn(&slot, &never)?;
+        let cancel = Arc::new(Cancel::new().map_err(RunError::from)?);
+        let _turn = self.kernels.turn(&slot, &cancel)?;
+        // A restart of the session does not wait for this.
+        let _busy = slot.claim(&cancel);
         slot.touch();
         let mut slot_live = slot.live();
         let live = slot_live.as_mut().ok_or_else(nothing)?;
@@ -50,9 +53,12 @@ impl Interpreter {
             return Err(InterpreterError::BadRequest(detail));
         }
         let before = live.kernel.cells();
-        match live.kernel.undo(count) {
+        match live.kernel.undo(count, &cancel) {
             Ok(()) => {}
-            Err(RunError::NoCheckpoint) => return Err(RunError::NoCheckpoint.into()),
+            // Nothing is undone.
+            Err(error @ (RunError::NoCheckpoint | RunError::KernelSlow | RunError::Cancelled)) => {
+                return Err(error.into());
+            }
             Err(error) => {
                 slot.end(&mut slot_live);
                 self.note_undo(
@@ -97,14 +103,16 @@ impl Interpreter {
         let _held = self.store.hold(session);
         let session = self.session(principal, session, None)?;
         let slot = self.kernels.slot(&session, self.idle(&session));
-        let never = Cancel::new().map_err(RunError::from)?;
-        let _turn = self.kernels.turn(&slot, &never)?;
+        let cancel = Arc::new(Cancel::new().map_err(RunError::from)?);
+        let _turn = self.kernels.turn(&slot, &cancel)?;
+        // A restart of the session does not wait for this.
+        let _busy = slot.claim(&cancel);
         slot.touch();
         let mut slot_live = slot.live();
         let kernel = match slot_live.as_mut() {
             Some(live) => {
                 self.kernels.make_room(&session.owner)?;
-                Some((live.kernel.branch()?, live.terms.clone()))
+                Some((live.kernel.branch(&cancel)?, live.terms.clone()))
             }
             None => None,
         };

@@ -270,6 +270,7 @@ fn reason(error: &RunError) -> &'static str {
         RunError::Cancelled => "cancelled",
         RunError::ShuttingDown => "shutting_down",
         RunError::KernelLost => "kernel_lost",
+        RunError::KernelSlow => "kernel_slow",
         RunError::Harvest { .. } => "harvest",
         RunError::Staging(_) => "staging",
         RunError::Refused(_) | RunError::Runtime(_) => "host",

@@ -18,10 +18,14 @@ use rustix::process::{Pid, Signal};
 
 use super::super::nursery::Nursery;
 use super::cell::MOST_DRAINED;
-use super::{LONGEST_FRAME, OWN_PROCESSES, PATIENCE};
+use super::orders::{Slow, Wait};
+use super::{LONGEST_FRAME, OWN_PROCESSES};
 use crate::frames::Splitter;
 use crate::identity::Identity;
 use crate::pipes::{CHUNK, Pipes, read_piece};
+
+/// Maximum time to wait until stopped or killed processes stand still.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The order is that in which its parts go.
 #[derive(Debug)]
@@ -99,7 +103,7 @@ impl House {
     pub(super) fn stop_living(&self) -> Vec<Member> {
         let Some(group) = self.group() else { return Vec::new() };
         let _ = group.set_pids(1);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + STOP_TIMEOUT;
         let stopped = loop {
             let living = self.living();
             let moving: Vec<_> = living.iter().filter(|member| !is_stopped(member.pid())).collect();
@@ -115,29 +119,28 @@ impl House {
         stopped
     }
 
-    /// Ends every process of the one that lives, but those of these numbers; whether that could be done.
-    pub(super) fn end_living_but(&self, kept: &[Pid]) -> bool {
-        let Some(group) = self.group() else { return false };
+    /// Ends every process of the one that lives, but those of these numbers. A killed process needs the CPU for its end.
+    pub(super) fn end_living_but(&self, kept: &[Pid], wait: Wait<'_>) -> Result<(), Slow> {
+        let Some(group) = self.group() else { return Ok(()) };
         // From here on nobody can have children: those who are killed stay the last.
         let _ = group.set_pids(1);
-        let deadline = Instant::now() + PATIENCE;
-        let is_done = loop {
+        let ended = loop {
             let others: Vec<_> =
                 self.living().into_iter().filter(|member| !kept.contains(&member.pid())).collect();
             if others.is_empty() {
-                break true;
+                break Ok(());
             }
             for member in others {
                 member.signal(Signal::KILL);
             }
-            if Instant::now() > deadline {
-                break false;
+            if wait.is_over() {
+                break Err(Slow);
             }
             std::thread::sleep(Duration::from_micros(300));
         };
         // And the sandbox's init.
         let _ = group.set_pids(self.limits.pids + OWN_PROCESSES + 1);
-        is_done
+        ended
     }
 
     /// What somebody has left in the pipes.
@@ -185,7 +188,7 @@ impl House {
     /// Somebody leaves for good.
     pub(super) fn leave(&mut self, id: u64) {
         if self.current == id {
-            self.end_living_but(&[]);
+            let _ = self.end_living_but(&[], Wait::at_most(STOP_TIMEOUT));
             let empty = |folder| remove_all(folder, 0);
             let _ = as_user(self.identity.ids, || empty(self.sandbox.workspace()));
         } else {

@@ -6,18 +6,14 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use redoma_jail::JailError;
-use redoma_jail::cgroup::Group;
 use redoma_jail::kernel::{self, FIRST_TO_GO, KernelProcess, TO_BE_SPARED, Words};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use rustix::process::Pid;
-use serde::Deserialize;
 
+use super::leaving::{Leaving, MOST_LEAVING, let_go};
+use super::orders::{Answer, Heard, Order, Slow, Wait};
 use super::repeats::{Repeatable, Repeats};
 
 #[derive(Debug)]
@@ -42,50 +38,41 @@ pub(super) struct Lineage {
     refused_at: Option<Instant>,
     /// Whether any are wanted.
     has_checkpoints: bool,
+    /// How far the return to a checkpoint has come, if one is under way.
+    restoring: Option<Restoring>,
 }
 
-/// How long a process may take to do what it was told between two cells.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Patience<'a> {
-    pub(super) usual: Duration,
-    /// And how much longer if others keep the processor from it: it would lose its last cell for what they do.
-    pub(super) starved: Duration,
-    /// Its sandbox's: what its own processes take from it is its own affair.
-    pub(super) group: Option<&'a dyn Group>,
-    /// How much of a processor that has had in a second if it is not starved.
-    pub(super) enough: Duration,
+/// A return to the newest checkpoint. A request that can't wait any longer leaves it to the next one.
+#[derive(Debug)]
+struct Restoring {
+    stage: Stage,
+    /// Cells that have to be run again, oldest first.
+    repeats: VecDeque<Repeatable>,
+    failures: u32,
 }
 
-/// For something that it was told to do.
-struct Waiting<'a> {
-    deadline: Instant,
-    last: Instant,
-    group: Option<&'a dyn Group>,
-    enough: Duration,
-    /// How long its sandbox had had a processor when it was looked at last.
-    seen: Option<Duration>,
+#[derive(Debug)]
+enum Stage {
+    /// The processes of the old head have to end first.
+    Ending,
+    Waking(Order),
+    Repeating {
+        /// Whether there is a checkpoint to return to if this fails, once that is known.
+        is_safe: Option<bool>,
+        /// Whether the head was told to run the first of the cells.
+        is_told: bool,
+        order: Order,
+    },
 }
 
-impl<'a> Waiting<'a> {
-    fn new(patience: Patience<'a>) -> Self {
-        let deadline = Instant::now() + patience.usual;
-        let Patience { starved, group, enough, .. } = patience;
-        Self { deadline, last: deadline + starved, group, enough, seen: None }
-    }
-}
-
-/// How it went with cells that were run again.
+/// What came of an attempt to go on from a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Repeated {
-    AllOfThem,
-    /// One did not do the same, and what it came to is nothing that was before.
-    NotAll,
-    /// Their process has come to its end, or to none.
-    Lost,
+pub(super) enum Restored {
+    Yes,
+    /// Its process has ended or is stuck: an older checkpoint is next.
+    No,
 }
 
-/// How often one is looked at that takes longer.
-const NEXT_LOOK: Duration = Duration::from_secs(1);
 /// A refusal is good for so long: pipes and sockets may be closed without a cell.
 const REFUSAL: Duration = Duration::from_millis(100);
 
@@ -95,56 +82,8 @@ fn can_spare() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A checkpoint on its way out.
 #[derive(Debug)]
-struct Leaving {
-    pid: Pid,
-    pidfd: Arc<OwnedFd>,
-}
-
-/// So many of a session wait for their end at most: each is one of its processes.
-pub(super) const MOST_LEAVING: usize = 8;
-/// How long they do. A process that ends keeps its processor until all its memory has been given back, a millisecond or two: that is
-/// not to be among cells that follow each other closely.
-const LAST_MOMENTS: Duration = Duration::from_millis(30);
-
-/// Ends a checkpoint after a while, on a thread that nobody waits for; or the one that has waited longest at once, if this is one too
-/// many.
-fn let_go(checkpoint: Checkpoint, is_one_too_many: bool) {
-    static GONE: OnceLock<Option<Sender<(Checkpoint, bool)>>> = OnceLock::new();
-    let gone = GONE.get_or_init(|| {
-        let (sender, receiver) = channel();
-        let thread = std::thread::Builder::new().name("undertaker".to_owned());
-        thread.spawn(move || be_undertaker(&receiver)).ok().map(|_| sender)
-    });
-    if let Some(gone) = gone {
-        // What can't be sent comes back, and is dropped here.
-        let _ = gone.send((checkpoint, is_one_too_many));
-    }
-}
-
-fn be_undertaker(receiver: &Receiver<(Checkpoint, bool)>) {
-    let mut waiting: VecDeque<(Instant, Checkpoint)> = VecDeque::new();
-    loop {
-        let heard = match waiting.front() {
-            Some((since, _)) => receiver.recv_timeout(LAST_MOMENTS.saturating_sub(since.elapsed())),
-            None => receiver.recv().map_err(RecvTimeoutError::from),
-        };
-        match heard {
-            Ok((checkpoint, is_one_too_many)) => {
-                waiting.push_back((Instant::now(), checkpoint));
-                if is_one_too_many {
-                    waiting.pop_front();
-                }
-            }
-            Err(RecvTimeoutError::Timeout) => drop(waiting.pop_front()),
-            Err(RecvTimeoutError::Disconnected) => return,
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Checkpoint {
+pub(super) struct Checkpoint {
     cells: u64,
     process: KernelProcess,
     /// What came after it and has none of its own.
@@ -167,25 +106,7 @@ impl Checkpoint {
 struct Asked {
     cells: u64,
     line: OwnedFd,
-}
-
-/// What a kernel's process says.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Answer {
-    awake: Option<u64>,
-    /// A checkpoint, by the one that it is, and its number inside.
-    checkpoint: Option<u64>,
-    pid: i32,
-    /// Of this checkpoint there is none.
-    none: Option<u64>,
-    /// Because so many pipes and sockets are open.
-    foreign: u64,
-    /// This cell was run again.
-    again: Option<u64>,
-    /// As well as the first time.
-    fine: bool,
-    tidied: bool,
+    order: Order,
 }
 
 impl Lineage {
@@ -208,6 +129,7 @@ impl Lineage {
             foreign: 0,
             refused_at: None,
             has_checkpoints,
+            restoring: None,
         }
     }
 
@@ -219,8 +141,15 @@ impl Lineage {
         self.head.pidfd().try_clone_to_owned().ok()
     }
 
+    /// Cells whose effects are in the variables, or will be when a restore that is under way is complete.
     pub(super) fn cells(&self) -> u64 {
-        self.cells
+        match &self.restoring {
+            None => self.cells,
+            Some(Restoring { stage: Stage::Ending, .. }) => {
+                self.checkpoints.last().map_or(0, Checkpoint::last)
+            }
+            Some(restoring) => self.cells + restoring.repeats.len() as u64,
+        }
     }
 
     /// A cell has ended. If it can be run again, and there is something to do that from, no checkpoint is needed.
@@ -237,11 +166,11 @@ impl Lineage {
 
     /// Which of these are not this one's: processes that code has left behind. The checkpoint that was asked for is waited for, if
     /// there is anybody who may be it.
-    pub(super) fn count_others(&mut self, living: &[Pid], patience: Patience<'_>) -> usize {
+    pub(super) fn count_others(&mut self, living: &[Pid], wait: Wait<'_>) -> usize {
         self.leaving.retain(|leaving| kernel::is_alive(leaving.pidfd.as_fd()));
         let count = |lineage: &Self| living.iter().filter(|pid| !lineage.is_own(**pid)).count();
         if self.asked.is_some() && count(self) > 0 {
-            self.settle(patience);
+            let _ = self.settle(wait);
         }
         count(self)
     }
@@ -317,7 +246,7 @@ impl Lineage {
             }
             let words = format!("checkpoint {}", self.cells);
             if self.head.tell_with(words.as_bytes(), theirs.as_fd()).is_ok() {
-                self.asked = Some(Asked { cells: self.cells, line: ours });
+                self.asked = Some(Asked { cells: self.cells, line: ours, order: Order::new() });
             } else {
                 self.head.set_oom_score(FIRST_TO_GO);
             }
@@ -332,31 +261,18 @@ impl Lineage {
     }
 
     /// Waits until what was asked for is there, or is known not to come.
-    pub(super) fn settle(&mut self, patience: Patience<'_>) {
-        let mut waiting = Waiting::new(patience);
-        while self.asked.is_some() {
-            if let Some(answer) = self.hear_from(&mut waiting) {
-                self.heed(&answer);
-            } else {
-                // It does not do what it is told. Whoever needs it goes on from what there is.
-                self.asked = None;
-                self.is_dead = true;
-                self.head.set_oom_score(FIRST_TO_GO);
+    pub(super) fn settle(&mut self, wait: Wait<'_>) -> Result<(), Slow> {
+        while let Some(asked) = &mut self.asked {
+            match asked.order.hear(&self.head, &self.words, wait)? {
+                Heard::Answer(answer) => self.heed(&answer),
+                Heard::Ended | Heard::Stuck => {
+                    self.asked = None;
+                    self.is_dead = true;
+                    self.head.set_oom_score(FIRST_TO_GO);
+                }
             }
         }
-    }
-
-    /// The next thing that is said, by one that may lack a processor to say it.
-    fn hear_from(&mut self, waiting: &mut Waiting<'_>) -> Option<Answer> {
-        loop {
-            if let Some(answer) = self.hear(waiting.deadline) {
-                return Some(answer);
-            }
-            if self.is_dead || Instant::now() >= waiting.last || !self.is_starved(waiting) {
-                return None;
-            }
-            waiting.deadline = Instant::now() + NEXT_LOOK;
-        }
+        Ok(())
     }
 
     /// Takes in what is there already; whether nothing is waited for any more.
@@ -364,7 +280,7 @@ impl Lineage {
         while self.asked.is_some() {
             let line = self.words.lock().unwrap_or_else(PoisonError::into_inner).next_line();
             let Some(line) = line else { return false };
-            self.heed(&serde_json::from_slice(&line).unwrap_or_default());
+            self.heed(&Answer::parse(&line));
         }
         true
     }
@@ -389,15 +305,6 @@ impl Lineage {
         if self.asked.is_none() && !can_spare() {
             self.head.set_oom_score(FIRST_TO_GO);
         }
-    }
-
-    /// Whether the head would go on if only it had a processor.
-    fn is_starved(&self, waiting: &mut Waiting<'_>) -> bool {
-        let (Some(true), Some(used)) = (self.head.is_runnable(), waiting.group.and_then(Group::cpu_time))
-        else {
-            return false;
-        };
-        waiting.seen.replace(used).is_none_or(|before| used.saturating_sub(before) < waiting.enough)
     }
 
     /// Keeps the checkpoint of what is now and so many older ones.
@@ -443,39 +350,129 @@ impl Lineage {
         true
     }
 
-    /// Makes the newest checkpoint the head, if there is one: what has to be run again in it.
-    pub(super) fn wake_newest(&mut self) -> Option<Vec<Repeatable>> {
+    /// Whether the session returns to a checkpoint.
+    pub(super) fn is_restoring(&self) -> bool {
+        self.restoring.is_some()
+    }
+
+    /// Whether the processes of the old head have to end before a restore goes on.
+    pub(super) fn is_ending(&self) -> bool {
+        matches!(&self.restoring, Some(Restoring { stage: Stage::Ending, .. }))
+    }
+
+    pub(super) fn begin_restore(&mut self) {
+        self.is_dead = true;
+        self.restoring.get_or_insert_with(|| Restoring {
+            stage: Stage::Ending,
+            repeats: VecDeque::new(),
+            failures: 0,
+        });
+    }
+
+    /// Makes the newest checkpoint the head; whether there is one.
+    pub(super) fn wake_newest(&mut self) -> bool {
         self.asked = None;
         (self.foreign, self.refused_at) = (0, None);
+        self.words.lock().unwrap_or_else(PoisonError::into_inner).clear();
         while let Some(Checkpoint { cells, process, then }) = self.checkpoints.pop() {
             if process.wake().is_ok() {
                 self.head = process;
                 self.cells = cells;
                 self.is_dead = false;
-                return Some(then.into_cells());
+                if let Some(restoring) = &mut self.restoring {
+                    restoring.stage = Stage::Waking(Order::new());
+                    restoring.repeats = then.into_cells().into();
+                }
+                return true;
             }
         }
-        None
+        self.restoring = None;
+        false
     }
 
-    /// Runs cells again.
-    pub(super) fn repeat(&mut self, cells: Vec<Repeatable>, patience: Patience<'_>) -> Repeated {
-        let mut waiting = Waiting::new(patience);
-        for cell in cells {
-            if self.head.tell(&cell.order()).is_err() {
-                return Repeated::Lost;
-            }
-            loop {
-                match self.hear_from(&mut waiting) {
-                    Some(answer) if answer.again == Some(cell.number) && answer.fine => break,
-                    Some(answer) if answer.again == Some(cell.number) => return Repeated::NotAll,
-                    Some(_) => {}
-                    None => return Repeated::Lost,
+    /// Waits for the woken head, and has it run again the cells that its checkpoint lacks.
+    pub(super) fn go_on(&mut self, wait: Wait<'_>) -> Result<Restored, Slow> {
+        loop {
+            let Some(restoring) = &mut self.restoring else { return Ok(Restored::Yes) };
+            match &mut restoring.stage {
+                Stage::Ending => return Ok(Restored::No),
+                Stage::Waking(order) => match order.hear(&self.head, &self.words, wait)? {
+                    Heard::Answer(answer) if answer.awake.is_some() => {
+                        restoring.stage =
+                            Stage::Repeating { is_safe: None, is_told: false, order: Order::new() };
+                        self.head.set_oom_score(FIRST_TO_GO);
+                        self.ask_for_checkpoint();
+                    }
+                    Heard::Answer(_) => {}
+                    Heard::Ended | Heard::Stuck => {
+                        restoring.stage = Stage::Ending;
+                        return Ok(Restored::No);
+                    }
+                },
+                Stage::Repeating { .. } if restoring.repeats.is_empty() => self.restoring = None,
+                Stage::Repeating { is_safe: None, .. } => {
+                    // A checkpoint of the same state as before: cells can be undone to it, and this can be tried again.
+                    self.settle(wait)?;
+                    let has_spare = self.has_spare();
+                    if let Some(Restoring { stage: Stage::Repeating { is_safe, .. }, .. }) =
+                        &mut self.restoring
+                    {
+                        *is_safe = Some(has_spare);
+                    }
+                }
+                Stage::Repeating { .. } => {
+                    if let Some(restored) = self.repeat_one(wait)? {
+                        return Ok(restored);
+                    }
                 }
             }
-            self.note_cell(Some(cell));
         }
-        Repeated::AllOfThem
+    }
+
+    /// Runs the next cell again; what came of the restore, if that is decided.
+    fn repeat_one(&mut self, wait: Wait<'_>) -> Result<Option<Restored>, Slow> {
+        let Some(Restoring { stage: Stage::Repeating { is_safe, is_told, order }, repeats, failures }) =
+            &mut self.restoring
+        else {
+            return Ok(Some(Restored::No));
+        };
+        let Some(cell) = repeats.front() else { return Ok(None) };
+        *is_told = *is_told || self.head.tell(&cell.order()).is_ok();
+        let heard = if *is_told { order.hear(&self.head, &self.words, wait)? } else { Heard::Ended };
+        match heard {
+            Heard::Answer(answer) if answer.again == Some(cell.number) && answer.fine => {
+                *is_told = false;
+                order.begin_next();
+                let cell = repeats.pop_front();
+                self.note_cell(cell);
+                Ok(None)
+            }
+            // It did not do the same, and there is nothing better.
+            Heard::Answer(answer) if answer.again == Some(cell.number) && *is_safe != Some(true) => {
+                self.restoring = None;
+                Ok(Some(Restored::Yes))
+            }
+            Heard::Answer(answer) if answer.again != Some(cell.number) => Ok(None),
+            _ => {
+                // The cells that succeeded are tried once more without the others.
+                let is_last_try = *failures > 0;
+                *failures += 1;
+                if is_last_try {
+                    self.forget_repeats();
+                }
+                self.begin_ending();
+                Ok(Some(Restored::No))
+            }
+        }
+    }
+
+    /// The head is of no use: the restore starts over with the newest checkpoint.
+    fn begin_ending(&mut self) {
+        self.is_dead = true;
+        if let Some(restoring) = &mut self.restoring {
+            restoring.stage = Stage::Ending;
+            restoring.repeats.clear();
+        }
     }
 
     /// A state that was not come to by cells alone, or that there is a checkpoint of, is not to be had by running cells again.
@@ -493,72 +490,43 @@ impl Lineage {
     }
 
     /// Another one, which goes on from what is now: its head is the newest checkpoint.
-    pub(super) fn branch(&mut self, patience: Duration) -> Option<Self> {
+    pub(super) fn branch(&mut self, wait: Wait<'_>) -> Result<Option<Self>, Slow> {
         if !self.has_spare() {
-            return None;
+            return Ok(None);
         }
-        let Checkpoint { cells, process, .. } = self.checkpoints.pop()?;
-        process.wake().ok()?;
+        let Some(Checkpoint { cells, process, .. }) = self.checkpoints.pop() else { return Ok(None) };
+        if process.wake().is_err() {
+            return Ok(None);
+        }
         let mut branch =
             Self { cells, ..Self::new(process, self.init, Arc::clone(&self.words), self.has_checkpoints) };
-        branch.wait_until_awake(patience).ok()?;
-        Some(branch)
+        Ok(branch.wait_until_awake(wait)?.then_some(branch))
     }
 
-    /// Waits for the head to say that it listens.
-    pub(super) fn wait_until_awake(&mut self, patience: Duration) -> Result<(), JailError> {
-        let deadline = Instant::now() + patience;
+    /// Waits for the head to say that it listens; whether it does.
+    pub(super) fn wait_until_awake(&mut self, wait: Wait<'_>) -> Result<bool, Slow> {
+        let mut order = Order::new();
         loop {
-            match self.hear(deadline) {
-                Some(answer) if answer.awake.is_some() => {
+            match order.hear(&self.head, &self.words, wait)? {
+                Heard::Answer(answer) if answer.awake.is_some() => {
                     self.head.set_oom_score(FIRST_TO_GO);
-                    return Ok(());
+                    return Ok(true);
                 }
-                Some(_) => {}
-                None => return Err(JailError::Talk(Errno::TIMEDOUT)),
+                Heard::Answer(_) => {}
+                Heard::Ended | Heard::Stuck => return Ok(false),
             }
         }
     }
 
     /// Has the head give back what memory it can. What is found then may have a last word.
-    pub(super) fn tidy(&mut self, patience: Duration) {
+    pub(super) fn tidy(&mut self, wait: Wait<'_>) {
         self.forget_from(self.cells);
-        let deadline = Instant::now() + patience;
         if self.head.tell(b"tidy").is_ok() {
-            while let Some(heard) = self.hear(deadline) {
-                if heard.tidied {
+            let mut order = Order::new();
+            while let Ok(Heard::Answer(answer)) = order.hear(&self.head, &self.words, wait) {
+                if answer.tidied {
                     break;
                 }
-            }
-        }
-    }
-
-    /// The next thing that the head or a new checkpoint says; nothing if it says nothing in time, or is gone.
-    fn hear(&mut self, deadline: Instant) -> Option<Answer> {
-        let mut words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            // Looked at each time: it may say things without end.
-            if Instant::now() >= deadline {
-                return None;
-            }
-            if let Some(line) = words.next_line() {
-                return Some(serde_json::from_slice(&line).unwrap_or_default());
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            let timeout = Timespec::try_from(left).ok();
-            let mut polled = [
-                PollFd::from_borrowed_fd(words.as_fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(self.head.pidfd(), PollFlags::IN),
-            ];
-            match poll(&mut polled, timeout.as_ref()) {
-                Err(Errno::INTR) => {}
-                Ok(count) if count > 0 => {
-                    if !polled[0].revents().contains(PollFlags::IN) {
-                        self.is_dead = true;
-                        return None;
-                    }
-                }
-                _ => return None,
             }
         }
     }

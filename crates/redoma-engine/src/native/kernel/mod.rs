@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `mod.rs` | a kernel from its start to its end: checkpoints, undo, freezing |
 //! | `lineage.rs` | its process and the checkpoints behind it |
+//! | `orders.rs` | waiting for its process |
+//! | `leaving.rs` | the end of old checkpoints |
 //! | `repeats.rs` | cells that are run again instead of being kept in a checkpoint |
 //! | `cell.rs` | watching one cell |
 //! | `interrupts.rs` | asking it to stop |
@@ -14,7 +16,9 @@ mod cell;
 mod files;
 mod house;
 mod interrupts;
+mod leaving;
 mod lineage;
+mod orders;
 mod repeats;
 
 use std::collections::HashMap;
@@ -24,7 +28,7 @@ use std::time::{Duration, Instant};
 use redoma_jail::cgroup::{Group, GroupLimits, GroupUsage, Weight};
 use redoma_jail::kernel::TO_BE_SPARED;
 use redoma_jail::nursery::SandboxFor;
-use redoma_jail::{Event, Weakening};
+use redoma_jail::{Event, JailError, Weakening};
 use redoma_model::{CellReport, FileName, Output, RunReport};
 use rustix::process::Signal;
 
@@ -45,24 +49,15 @@ use cell::{CellEnding, Watching};
 use files::WorkspaceFiles;
 use house::House;
 use interrupts::Interrupts;
-use lineage::{Lineage, Patience, Repeated};
+use lineage::{Lineage, Restored};
+use orders::{ANSWER_TIMEOUT, Slow, Wait};
 
 /// Processes beyond the code's own: its checkpoints, and those that are about to end.
-const OWN_PROCESSES: u64 = 12 + lineage::MOST_LEAVING as u64;
+const OWN_PROCESSES: u64 = 12 + leaving::MOST_LEAVING as u64;
 /// A frame of a kernel is at most so long: a picture of 16 MiB in base64, and what is around it.
 pub(crate) const LONGEST_FRAME: usize = 24 << 20;
-/// How long a process may take to say that it is there, beside a busy machine.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// And how long to do what it was told between two cells.
-fn promptly(house: &House) -> Patience<'_> {
-    // Half of what it may have.
-    let enough = Duration::from_millis(u64::from(house.limits.cpus.0.min(1000)) / 2);
-    Patience { usual: Duration::from_secs(5), starved: Duration::from_secs(55), group: house.group(), enough }
-}
-
-/// The same where others wait for whoever waits for it.
-const AT_LEISURE: Patience<'static> =
-    Patience { usual: Duration::from_secs(1), starved: Duration::ZERO, group: None, enough: Duration::ZERO };
+/// Maximum time to wait where no caller needs the answer, or where other sessions wait for the same thread.
+const BRIEF_WAIT: Duration = Duration::from_secs(1);
 /// From here on older checkpoints go, so that cells have the memory (of the limit, in percent).
 const CROWDED: u64 = 60;
 
@@ -126,7 +121,9 @@ impl NativeKernel {
             parked: HashMap::new(),
             next: 1,
         };
-        lineage.wait_until_awake(PATIENCE)?;
+        if !lineage.wait_until_awake(Wait::at_most(ANSWER_TIMEOUT))? {
+            return Err(JailError::EndedEarly.into());
+        }
         lineage.ask_for_checkpoint();
         Ok(Self::new(lineage, 0, Arc::new(Mutex::new(house)), files, request.undo))
     }
@@ -152,8 +149,8 @@ impl NativeKernel {
         }
     }
 
-    /// Everything that must be over before something new begins.
-    fn settle(&mut self, house: &mut House) -> Result<(), RunError> {
+    /// Makes this kernel the one that lives in its sandbox.
+    fn move_in(&mut self, house: &mut House) -> Result<(), RunError> {
         if house.current != self.id {
             house.switch_to(self.id).map_err(std::io::Error::from)?;
             self.files.note_move(house.sandbox.workspace());
@@ -161,10 +158,19 @@ impl NativeKernel {
         } else if std::mem::take(&mut self.is_frozen) {
             house.signal_living(Signal::CONT);
         }
+        Ok(())
+    }
+
+    /// Everything that must be over before something new begins.
+    fn settle(&mut self, house: &mut House, wait: Wait<'_>) -> Result<(), RunError> {
+        self.move_in(house)?;
+        if self.lineage.is_restoring() && !self.restore(house, wait)? {
+            return Err(RunError::KernelLost);
+        }
         // Made already, but for one that could not be.
-        self.lineage.settle(promptly(house));
+        self.lineage.settle(wait)?;
         self.lineage.ask_again();
-        self.lineage.settle(promptly(house));
+        self.lineage.settle(wait)?;
         self.lineage.keep_at_most(self.undo.unwrap_or(0));
         let limit = house.limits.memory.0 / 100 * CROWDED;
         if house.group().and_then(Group::memory_current).is_some_and(|used| used > limit) {
@@ -181,36 +187,27 @@ impl NativeKernel {
             && let Ok(mut house) = house.try_lock()
             && house.current == self.id
         {
-            let _ = self.settle(&mut house);
+            let _ = self.settle(&mut house, Wait::at_most(BRIEF_WAIT));
         }
     }
 
-    /// Goes on with the newest checkpoint. Whether there is one; if not, this kernel is over.
-    fn restore(&mut self, house: &mut House) -> bool {
-        let mut attempts = 0;
+    /// Goes on with the newest checkpoint. Whether there is one; if not, this kernel is over. If the wait is over first, the next
+    /// call continues.
+    fn restore(&mut self, house: &mut House, wait: Wait<'_>) -> Result<bool, Slow> {
+        if house.group.is_none() {
+            return Ok(false);
+        }
+        self.lineage.begin_restore();
         loop {
-            if !house.end_living_but(&self.lineage.checkpoint_pids()) {
-                return false;
+            if self.lineage.is_ending() {
+                house.end_living_but(&self.lineage.checkpoint_pids(), wait)?;
+                house.drop_output();
+                if !self.lineage.wake_newest() {
+                    return Ok(false);
+                }
             }
-            house.drop_output();
-            let Some(cells) = self.lineage.wake_newest() else { return false };
-            if self.lineage.wait_until_awake(PATIENCE).is_err() {
-                continue;
-            }
-            self.lineage.ask_for_checkpoint();
-            if cells.is_empty() {
-                return true;
-            }
-            // From the same state as before: they can be undone, and this can be tried again.
-            self.lineage.settle(promptly(house));
-            let is_safe = self.lineage.has_spare();
-            match self.lineage.repeat(cells, promptly(house)) {
-                Repeated::AllOfThem => return true,
-                // There is nothing better.
-                Repeated::NotAll if !is_safe => return true,
-                // Those that went well are tried again without the others, once.
-                Repeated::NotAll | Repeated::Lost if attempts > 0 => self.lineage.forget_repeats(),
-                Repeated::NotAll | Repeated::Lost => attempts += 1,
+            if self.lineage.go_on(wait)? == Restored::Yes {
+                return Ok(true);
             }
         }
     }
@@ -228,10 +225,38 @@ impl NativeKernel {
         })
     }
 
+    /// Waits until the process can take a cell. Whether it had ended, and goes on from a checkpoint.
+    fn make_ready(&mut self, house: &mut House, cancel: &Cancel) -> Result<bool, RunError> {
+        let wait = Wait::until_cancelled(cancel);
+        let mut attempt = || {
+            self.settle(house, wait)?;
+            self.note_ends(house);
+            if self.lineage.is_alive() {
+                return Ok(false);
+            }
+            if !self.restore(house, wait)? {
+                return Err(RunError::KernelLost);
+            }
+            // The next cell may end its process too.
+            self.lineage.settle(wait)?;
+            Ok(true)
+        };
+        match attempt() {
+            Err(RunError::KernelSlow) if cancel.is_cancelled() => Err(RunError::Cancelled),
+            other => other,
+        }
+    }
+
     fn note_ends(&mut self, house: &House) {
         while let Ok(Some((pid, _))) = house.sandbox.ended_child(Duration::ZERO) {
             self.lineage.note_end(pid);
         }
+    }
+}
+
+impl From<Slow> for RunError {
+    fn from(_: Slow) -> Self {
+        Self::KernelSlow
     }
 }
 
@@ -271,17 +296,11 @@ impl Kernel for NativeKernel {
         let house = Arc::clone(&self.house);
         let mut house = enter(&house, Some(cancel))?;
         let house = &mut *house;
-        self.settle(house)?;
-        self.note_ends(house);
+        let cells = self.lineage.cells();
+        let has_ended = self.make_ready(house, cancel)?;
         let mut notes = Vec::new();
-        if !self.lineage.is_alive() {
-            let cells = self.lineage.cells();
-            if !self.restore(house) {
-                return Err(RunError::KernelLost);
-            }
-            // This cell may die too.
-            self.lineage.settle(promptly(house));
-            let behind = cells - self.lineage.cells().min(cells);
+        let behind = cells.saturating_sub(self.lineage.cells());
+        if has_ended || behind > 0 {
             notes.push(format!(
                 "its process had ended since the last cell, and goes on from a checkpoint: {behind} cells are undone"
             ));
@@ -321,9 +340,14 @@ impl Kernel for NativeKernel {
         let has_died = !matches!(ending, CellEnding::Done { .. });
         // How many cells more than this one are undone.
         let mut behind = 0;
+        // The cell has ended, also if its caller has left.
+        let wait = Wait::until_abandoned(cancel);
         if has_died {
             let cells = self.lineage.cells();
-            done.restored = self.restore(house);
+            done.restored = self.restore(house, wait).unwrap_or_else(|Slow| {
+                notes.push("the host is busy: the session's process is not ready yet, and the next cell waits for it".to_owned());
+                true
+            });
             done.lost = !done.restored;
             behind = cells - self.lineage.cells().min(cells);
             if done.restored && behind > 0 {
@@ -349,10 +373,10 @@ impl Kernel for NativeKernel {
         done.outputs = transcript.finish();
         done.notes = notes;
         // Whoever else is there could move things about meanwhile, and without an end.
-        let is_crowded = self.lineage.count_others(&house.living_pids(), promptly(house)) > 0;
+        let is_crowded = self.lineage.count_others(&house.living_pids(), wait) > 0;
         if is_crowded {
             // Nobody can fork while they are stopped.
-            self.lineage.settle(promptly(house));
+            let _ = self.lineage.settle(wait);
         }
         let stopped = if is_crowded { house.stop_living() } else { Vec::new() };
         let harvesting = Instant::now();
@@ -365,7 +389,7 @@ impl Kernel for NativeKernel {
         if house.is_shared() {
             // Another one may be next, and forks are forbidden while it comes in.
             self.lineage.ask_for_checkpoint();
-            self.lineage.settle(promptly(house));
+            let _ = self.lineage.settle(wait);
         }
         let not_kept = harvested.map(|found| found.add_to(&mut report)).err();
         Ok(CellEnd { report, cell: done, not_kept, took })
@@ -374,7 +398,7 @@ impl Kernel for NativeKernel {
     fn put_files(&mut self, files: &[Input]) -> Result<(), RunError> {
         let house = Arc::clone(&self.house);
         let mut house = enter(&house, None)?;
-        self.settle(&mut house)?;
+        self.move_in(&mut house)?;
         Ok(self.files.put(house.sandbox.workspace(), files)?)
     }
 
@@ -382,7 +406,7 @@ impl Kernel for NativeKernel {
         let house = Arc::clone(&self.house);
         if !names.is_empty()
             && let Ok(mut house) = enter(&house, None)
-            && self.settle(&mut house).is_ok()
+            && self.move_in(&mut house).is_ok()
         {
             self.files.remove(house.sandbox.workspace(), names);
         }
@@ -397,35 +421,40 @@ impl Kernel for NativeKernel {
         self.lineage.undoable().min(self.undo.unwrap_or(0) as u64)
     }
 
-    fn undo(&mut self, count: u64) -> Result<(), RunError> {
+    fn undo(&mut self, count: u64, cancel: &Cancel) -> Result<(), RunError> {
         let house = Arc::clone(&self.house);
-        let mut house = enter(&house, None)?;
-        self.settle(&mut house)?;
+        let mut house = enter(&house, Some(cancel))?;
+        let wait = Wait::until_cancelled(cancel);
+        self.settle(&mut house, wait)?;
         if count == 0 {
             return Ok(());
         }
         if count > self.undo.unwrap_or(0) as u64 || !self.lineage.drop_newer(count) {
             return Err(RunError::NoCheckpoint);
         }
-        if !self.restore(&mut house) {
-            return Err(RunError::KernelLost);
+        match self.restore(&mut house, wait) {
+            Ok(true) => {}
+            Ok(false) => return Err(RunError::KernelLost),
+            // The cells are undone; the next one waits for the process.
+            Err(Slow) => return Ok(()),
         }
         if house.is_shared() {
             // Another one may be next, who must not hear of it.
-            self.lineage.settle(promptly(&house));
+            let _ = self.lineage.settle(wait);
         }
         Ok(())
     }
 
-    fn branch(&mut self) -> Result<Box<dyn Kernel>, RunError> {
+    fn branch(&mut self, cancel: &Cancel) -> Result<Box<dyn Kernel>, RunError> {
         let house = Arc::clone(&self.house);
-        let mut house = enter(&house, None)?;
-        self.settle(&mut house)?;
+        let mut house = enter(&house, Some(cancel))?;
+        let wait = Wait::until_cancelled(cancel);
+        self.settle(&mut house, wait)?;
         self.lineage.ask_for_spare();
-        self.lineage.settle(promptly(&house));
-        let lineage = self.lineage.branch(PATIENCE).ok_or(RunError::NoCheckpoint)?;
+        self.lineage.settle(wait)?;
+        let lineage = self.lineage.branch(wait)?.ok_or(RunError::NoCheckpoint)?;
         self.lineage.ask_for_checkpoint();
-        self.lineage.settle(promptly(&house));
+        let _ = self.lineage.settle(wait);
         let id = house.next;
         house.next += 1;
         let pid = lineage.head().pid();
@@ -450,16 +479,19 @@ impl Kernel for NativeKernel {
             return true;
         }
         let mut is_only_for_repeats = false;
-        if house.current == self.id {
-            self.lineage.settle(AT_LEISURE);
+        let is_settled = !self.lineage.is_restoring() && self.lineage.take_in();
+        if house.current == self.id && is_settled {
             is_only_for_repeats = self.undo == Some(0) && self.lineage.is_covered();
-            self.lineage.tidy(AT_LEISURE.usual);
+            self.lineage.tidy(Wait::at_most(BRIEF_WAIT));
         }
-        // It is the same as the process that it was made of, and can be made again.
-        self.lineage.drop_spare();
-        // So is one that cells were to be run again from, if none are undone.
-        if is_only_for_repeats {
-            self.lineage.drop_all();
+        // A process that still has something to do is stopped as it is, and does it when it goes on.
+        if is_settled && self.lineage.is_alive() {
+            // It is the same as the process that it was made of, and can be made again.
+            self.lineage.drop_spare();
+            // So is one that cells were to be run again from, if none are undone.
+            if is_only_for_repeats {
+                self.lineage.drop_all();
+            }
         }
         self.is_frozen = true;
         if let Some(group) = house.group() {
@@ -487,7 +519,7 @@ impl Kernel for NativeKernel {
             && !self.is_frozen
             && self.lineage.take_in()
         {
-            let _ = self.settle(&mut house);
+            let _ = self.settle(&mut house, Wait::at_most(BRIEF_WAIT));
         }
     }
 
@@ -511,7 +543,7 @@ impl Kernel for NativeKernel {
         if !self.lineage.is_alive() {
             self.settle_if_current();
         }
-        self.lineage.is_alive() || self.lineage.has_checkpoint()
+        self.lineage.is_alive() || self.lineage.has_checkpoint() || self.lineage.is_restoring()
     }
 
     fn memory(&self) -> Option<u64> {
