@@ -237,15 +237,7 @@ fn without_memory_nothing_is_started_until_there_is_some_again() {
     };
     let home = Home::new(Mode::Root);
     home.configure("[profiles.default]\npreload = []\n[engine]\npool_floor = 1\n");
-    let script = home.path().join("in-group.sh");
-    let text = format!(
-        "#!/bin/sh\necho $$ > {}/cgroup.procs\nexec {} \"$@\"\n",
-        group.0.display(),
-        redoma_program().display()
-    );
-    std::fs::write(&script, text).unwrap();
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let mut server = home.serve_program(script, |command| command);
+    let mut server = serve_within(&home, &group);
     server.wait_until_ready();
     assert!(said(&exec(&server, "victim", "py", "print(1)").send(), "1\n"));
     std::thread::scope(|scope| {
@@ -273,6 +265,65 @@ fn without_memory_nothing_is_started_until_there_is_some_again() {
         assert!(said(&hog, "held\n"), "what runs goes on: {}", hog.text());
     });
     eventually("programs run again", || said(&exec(&server, "victim", "py", "print(2)").send(), "2\n"));
+    server.kill();
+}
+
+/// A server in a control group of so much memory, if this machine has such groups.
+fn serve_within(home: &Home, group: &MemoryGroup) -> Server {
+    let script = home.path().join("in-group.sh");
+    let text = format!(
+        "#!/bin/sh\necho $$ > {}/cgroup.procs\nexec {} \"$@\"\n",
+        group.0.display(),
+        redoma_program().display()
+    );
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    home.serve_program(script, |command| command)
+}
+
+/// When memory runs out, sessions of the user who holds the most of it end first, however recently they were used.
+#[test]
+#[expect(clippy::print_stderr, reason = "a skipped test says so")]
+fn sessions_full_of_memory_do_not_end_those_of_others() {
+    let Some(group) = MemoryGroup::new(800 << 20).filter(|_| Mode::available().contains(&Mode::Root)) else {
+        eprintln!("skipped: needs root and control groups of version 1");
+        return;
+    };
+    let home = Home::new(Mode::Root);
+    home.configure("[profiles.default]\npreload = []\n[engine]\npool_floor = 1\n");
+    let mut server = serve_within(&home, &group);
+    server.wait_until_ready();
+    let open = |user: &str| {
+        let opened =
+            server.post("/api/v1/sessions").key(ADMIN).header("User-Id", user).json(&json!({})).send();
+        format!("/api/v1/sessions/{}/executions", opened.json()["id"].as_str().unwrap())
+    };
+    let cell = |user: &str, path: &str, code: &str| {
+        let body = json!({ "language": "py", "code": code });
+        server.post(path).key(ADMIN).header("User-Id", user).json(&body).send()
+    };
+    let victim = open("victim");
+    assert_eq!(cell("victim", &victim, "x = 42").status, 200);
+    let hostile: Vec<_> = (0..3).map(|_| open("hostile")).collect();
+    // Until one of the hostile user's own sessions has lost its variables twice.
+    let mut ended = 0;
+    eventually("sessions end for want of memory", || {
+        for path in &hostile {
+            let answer = cell("hostile", path, "held = b'x' * (150 << 20)");
+            ended += usize::from(answer.status == 200 && answer.json()["cell"]["restarted"] == true);
+        }
+        ended >= 2
+    });
+    // Without memory, cells are refused for a moment.
+    let mut answer = None;
+    eventually("the victim's cell is run", || {
+        let last = cell("victim", &victim, "print(x)");
+        let is_run = last.status == 200;
+        answer = Some(last);
+        is_run
+    });
+    let answer = answer.unwrap().json();
+    assert_eq!((&answer["stdout"]["text"], &answer["cell"]["restarted"]), (&json!("42\n"), &json!(false)));
     server.kill();
 }
 

@@ -206,6 +206,12 @@ impl Slot {
         drop(live.take());
     }
 
+    /// Memory of the kernel, unless a cell runs in it.
+    fn memory_if_idle(&self) -> u64 {
+        let Some(_turn) = self.turns.try_take(&self.owner) else { return 0 };
+        self.live().as_ref().and_then(|live| live.kernel.memory()).unwrap_or(0)
+    }
+
     fn idle_for(&self) -> Duration {
         lock(&self.used).elapsed()
     }
@@ -378,10 +384,17 @@ impl Kernels {
         }
     }
 
+    /// Ends the kernel that was not used for longest, of the owner whose kernels hold the most memory.
     fn drop_least_used(&self) {
-        let mut live: Vec<_> = lock(&self.slots).values().filter(|slot| slot.is_live()).cloned().collect();
-        live.sort_by_key(|slot| slot.idle_for());
-        for slot in live.iter().rev() {
+        let live: Vec<_> = lock(&self.slots).values().filter(|slot| slot.is_live()).cloned().collect();
+        let mut held: HashMap<&Owner, u64> = HashMap::new();
+        for slot in &live {
+            *held.entry(&slot.owner).or_default() += slot.memory_if_idle();
+        }
+        let mut candidates: Vec<_> =
+            live.iter().map(|slot| (held[&slot.owner], slot.idle_for(), slot)).collect();
+        candidates.sort_by_key(|(memory, idle, _)| (*memory, *idle));
+        for (.., slot) in candidates.iter().rev() {
             if let Some(_turn) = slot.turns.try_take(&slot.owner) {
                 slot.end(&mut slot.live());
                 return;
