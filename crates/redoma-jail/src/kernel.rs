@@ -316,10 +316,8 @@ impl KernelProcess {
 
     /// The CPU time of its first thread, which is the one that reads messages.
     pub fn first_thread_cpu(&self) -> Option<Duration> {
-        let pid = self.pid.as_raw_nonzero();
-        let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/stat")).ok()?;
-        self.is_alive().then_some(())?;
-        cpu_time(&text)
+        let cpu = first_thread_cpu(self.pid);
+        self.is_alive().then_some(cpu)?
     }
 
     /// Of one that is about to end: what that takes is to be done when there is nothing better to do.
@@ -445,6 +443,12 @@ impl Words {
             }
         }
     }
+}
+
+/// The CPU time of a process's first thread.
+pub fn first_thread_cpu(pid: Pid) -> Option<Duration> {
+    let pid = pid.as_raw_nonzero();
+    cpu_time(&std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/stat")).ok()?)
 }
 
 /// User and system time from a line of `/proc/PID/stat`. The name in it can be anything.

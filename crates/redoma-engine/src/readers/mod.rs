@@ -31,8 +31,10 @@ use process::{Reader, Trouble};
 /// What a reader is called: how it is started, and what `ps` shows.
 pub const NAME: &str = "redoma-reader";
 
-/// A text of ordinary length takes some milliseconds.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// CPU time that a reader may use for one text; a text of ordinary length takes some milliseconds.
+const MAX_CPU: Duration = Duration::from_secs(5);
+/// Maximum time for a text on a busy host, where a reader may get little CPU.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// A reader is replaced after so many texts, and after one that is so long: it keeps the memory that it took.
 const MOST_TEXTS: u32 = 10_000;
 const LONG: usize = 512 << 10;
@@ -76,9 +78,9 @@ impl Readers {
             let waiting = if attempt == 0 { self.idle().pop() } else { None };
             let mut reader = match waiting {
                 Some(reader) => reader,
-                None => Reader::start(&self.program, PATIENCE).map_err(RunError::Reader)?,
+                None => Reader::start(&self.program, READ_TIMEOUT).map_err(RunError::Reader)?,
             };
-            match reader.read(language, code, PATIENCE) {
+            match reader.read(language, code, READ_TIMEOUT) {
                 Ok(facts) => {
                     if reader.texts() < MOST_TEXTS && code.len() < LONG {
                         self.idle().push(reader);

@@ -7,13 +7,18 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use redoma_jail::kernel::first_thread_cpu;
 use redoma_policy::facts::{Fact, Language, Why};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Pid;
 
-use super::NAME;
+use super::{MAX_CPU, NAME};
 
 /// The most bytes that a reader may say about one text.
 const MOST_SAID: usize = 32 << 20;
+
+/// Interval at which the CPU time of a reader that has not answered is looked at.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// What went wrong.
 #[derive(Debug)]
@@ -90,6 +95,11 @@ impl Reader {
         serde_json::from_slice(&said).map_err(|_| Trouble::Unread(Why::NotParsed))
     }
 
+    /// CPU time that it has used so far.
+    fn cpu(&self) -> Option<Duration> {
+        first_thread_cpu(Pid::from_raw(self.child.id().try_into().ok()?)?)
+    }
+
     fn send(&mut self, mut bytes: &[u8], until: Instant) -> io::Result<()> {
         while !bytes.is_empty() {
             match self.to.write(bytes) {
@@ -106,8 +116,19 @@ impl Reader {
     }
 
     fn receive(&mut self, mut bytes: &mut [u8], until: Instant) -> io::Result<()> {
+        let mut cpu = None;
         while !bytes.is_empty() {
-            wait(PollFd::new(&self.from, PollFlags::IN), until)?;
+            while let Err(error) =
+                wait(PollFd::new(&self.from, PollFlags::IN), until.min(Instant::now() + LOOK))
+            {
+                let used = self.cpu().map(|now| now.saturating_sub(*cpu.get_or_insert(now)));
+                if error.kind() != io::ErrorKind::TimedOut
+                    || Instant::now() >= until
+                    || used.is_some_and(|used| used >= MAX_CPU)
+                {
+                    return Err(error);
+                }
+            }
             match self.from.read(bytes) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) => bytes = &mut bytes[count..],

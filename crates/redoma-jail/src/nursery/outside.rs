@@ -51,6 +51,8 @@ pub struct Order<'a> {
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long a sandbox may take from one step of its making to the next.
 const GROWING: Duration = Duration::from_secs(10);
+/// Maximum time until a sandbox has taken a session's limits. Its end is noticed at once; on a busy host it may be slow.
+const ASSIGN_TIMEOUT: Duration = Duration::from_mins(1);
 
 impl Channel {
     /// Both ends; the second is for the process that serves it.
@@ -306,7 +308,7 @@ impl WaitingSandbox {
             return Err(JailError::Talk(Errno::INVAL));
         }
         assignment.send(sandbox.talk(), None, None).map_err(JailError::Talk)?;
-        if !is_readable(sandbox.talk(), GROWING) {
+        if !is_readable(sandbox.talk(), ASSIGN_TIMEOUT) {
             return Err(JailError::Talk(Errno::TIMEDOUT));
         }
         let Some(line) = sandbox.sealed_line()? else { return Err(JailError::EndedEarly) };
