@@ -12,6 +12,7 @@
 //! | `bodies.rs` | requests that are huge, malformed, or both |
 //! | `headers.rs` | requests whose head is abused |
 //! | `slow.rs` | clients that send slowly, do not read, leave, or come in thousands |
+//! | `shares.rs` | one user who takes what all users share |
 //! | `limits.rs` | quotas, and what programs leave behind |
 //! | `programs.rs` | programs that call tools, and those who start many |
 //! | `signer.rs` | makes tokens, good and forged |
@@ -27,6 +28,7 @@ mod identity;
 mod limits;
 mod ownership;
 mod programs;
+mod shares;
 mod signer;
 mod slow;
 mod tokens;

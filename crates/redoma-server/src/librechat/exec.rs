@@ -160,16 +160,19 @@ pub(super) async fn exec(
 ) -> Result<Json<ExecAnswer>, Error> {
     let principal = caller.or_named(body.user_id.as_deref())?;
     let session = body.session_id.as_deref().and_then(|id| id.parse::<SessionId>().ok());
+    let language = language(&body.lang);
+    if let Err(unknown) = app.interpreter.languages().by_name(language) {
+        let target = app.interpreter.new_target(&principal, session)?;
+        return Ok(Json(ExecAnswer::not_run(target.id(), unknown.to_string())));
+    }
+    let (files, missing) = references(body.files);
+    let permit = executing::permit(&app, &principal)?;
+    // After all checks: a new conversation opens a session.
     let hint = body.runtime_session_hint.filter(|hint| !hint.is_empty());
     let target = match &hint {
         Some(hint) => app.conversations.target(&app.interpreter, &principal, hint)?,
         None => app.interpreter.new_target(&principal, session)?,
     };
-    let language = language(&body.lang);
-    if let Err(unknown) = app.interpreter.languages().by_name(language) {
-        return Ok(Json(ExecAnswer::not_run(target.id(), unknown.to_string())));
-    }
-    let (files, missing) = references(body.files);
     let request = ExecutionRequest {
         id: new_execution_id().map_err(|error| Failure::internal(&error))?,
         target,
@@ -183,7 +186,6 @@ pub(super) async fn exec(
         variables: if hint.is_some() { Variables::Kept } else { Variables::Fresh },
         pictures: true,
     };
-    let permit = executing::permit(&app, &principal)?;
     let turn = executing::admit(&app, &principal, &request).await?;
     let program = executing::Program::new(&app, principal.clone(), request, permit, &line)?;
     let _cancellable = app.programs.register(&principal, &headers, program.canceller());
