@@ -145,10 +145,19 @@ impl Server {
 
     /// The most memory that it has held at once, in MiB.
     pub fn memory_peak(&self) -> u64 {
+        self.status("VmHWM:") >> 10
+    }
+
+    /// The memory that it holds, in MiB.
+    pub fn memory(&self) -> u64 {
+        self.status("VmRSS:") >> 10
+    }
+
+    /// A line of its status, in KiB.
+    fn status(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = peak.and_then(|peak| peak.split_whitespace().next()?.parse::<u64>().ok());
-        kib.expect("the server runs") >> 10
+        let value = status.lines().find_map(|line| line.strip_prefix(name));
+        value.and_then(|value| value.split_whitespace().next()?.parse().ok()).expect("the server runs")
     }
 
     /// CPU time that it has used so far, of all its threads.

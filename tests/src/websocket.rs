@@ -75,6 +75,13 @@ impl WebSocket {
         let _ = self.0.write_all(&frame);
     }
 
+    /// These bytes, whether they are a frame or not.
+    pub fn send_raw(&mut self, bytes: &[u8]) {
+        self.0.set_write_timeout(Some(Duration::from_secs(5))).expect("a socket has timeouts");
+        // A server that takes no more may not take all of it.
+        let _ = self.0.write_all(bytes);
+    }
+
     /// The next message; what is no text is passed over.
     pub fn hear(&mut self) -> Value {
         loop {

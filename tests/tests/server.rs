@@ -477,18 +477,23 @@ fn a_websocket_counts_as_a_connection_and_its_program_may_finish() {
     home.configure("[server]\nconnections = 3\n");
     let mut server = home.serve();
     server.wait_until_ready();
+    let user = server.key("user", "ana");
     let session = server.session(ADMIN);
     let path = format!("/api/v1/sessions/{session}/executions/ws");
     let mut sockets: Vec<_> = (0..2).map(|_| WebSocket::open(server.get(&path).key(ADMIN))).collect();
     let third = WebSocket::open(server.get(&path).key(ADMIN));
-    let mut waiting = TcpStream::connect(server.address).unwrap();
-    waiting.set_read_timeout(Some(Duration::from_millis(700))).unwrap();
-    waiting.write_all(&server.get("/healthz").bytes()).unwrap();
-    assert!(redoma_tests::http::read_answer(&mut waiting).is_err(), "there is no room for a fourth");
+    // All are busy: there is room for health checks and admins, and others are told to come back.
+    let other = server.get("/api/v1/sessions").key(&user);
+    let refused = other.send();
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("5")), "{}", refused.text());
+    assert_eq!(server.get("/healthz").send().status, 200);
+    assert_eq!(server.get("/api/v1/sessions").key(ADMIN).send().status, 200);
     drop(third);
-    waiting.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    assert_eq!(redoma_tests::http::read_answer(&mut waiting).unwrap().status, 200);
-    drop(waiting);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while other.send().status != 200 {
+        assert!(Instant::now() < deadline, "the place of a socket that has gone is not free");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 
     sockets[0].say(&json!({ "language": "bash", "code": "sleep 1; echo finished" }));
     assert_eq!(sockets[0].hear()["event"], "started");

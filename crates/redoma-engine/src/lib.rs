@@ -87,6 +87,6 @@ pub use pressure::{Level, Pressure, PressureLimits};
 pub use request::{RunError, RunRequest, Source, Terms};
 pub use runtime::{Manifest, Runtime, RuntimeError};
 pub use staging::{Input, StagingError};
-pub use supervise::{Cancel, Observer};
+pub use supervise::{Cancel, Line, Observer};
 pub use tools::{AnswerError, Answers, ToolAnswer, ToolCall, ToolFunction, Tools};
 pub use turns::{Concurrency, Sharing};

@@ -62,6 +62,11 @@ pub(crate) enum Stop {
     TooManyCalls,
 }
 
+/// A connection whose other side can go away.
+pub trait Line: AsFd + std::fmt::Debug + Send + Sync {}
+
+impl<T: AsFd + std::fmt::Debug + Send + Sync> Line for T {}
+
 /// How somebody ends a run from outside: at any moment, from any thread.
 #[derive(Debug)]
 pub struct Cancel {
@@ -69,7 +74,7 @@ pub struct Cancel {
     /// The session's kernel is to end too, with all its variables.
     is_abandoned: AtomicBool,
     /// A connection: when its other side is gone, that is a cancellation too.
-    line: Option<Arc<OwnedFd>>,
+    line: Option<Arc<dyn Line>>,
 }
 
 impl Cancel {
@@ -79,7 +84,7 @@ impl Cancel {
     }
 
     /// For a run that nobody wants any more when this connection is closed by its other side.
-    pub fn with_line(line: Arc<OwnedFd>) -> io::Result<Self> {
+    pub fn with_line(line: Arc<dyn Line>) -> io::Result<Self> {
         Ok(Self { line: Some(line), ..Self::new()? })
     }
 
@@ -100,7 +105,8 @@ impl Cancel {
 
     /// What is to be waited for: any of it is a cancellation.
     pub(crate) fn polled(&self) -> impl Iterator<Item = PollFd<'_>> {
-        let line = self.line.as_deref().map(|line| PollFd::new(line, PollFlags::RDHUP));
+        let line = self.line.as_deref();
+        let line = line.map(|line| PollFd::from_borrowed_fd(line.as_fd(), PollFlags::RDHUP));
         std::iter::once(PollFd::new(&self.event, PollFlags::IN)).chain(line)
     }
 

@@ -2,63 +2,138 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::to_bytes;
 use axum::extract::{FromRequest, Request};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
+use futures_core::Stream;
+use redoma_model::Owner;
 use serde::de::{DeserializeOwned, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::Notify;
 
 use crate::App;
+use crate::auth::Identified;
 use crate::failure::Failure;
+use crate::memory::Share;
 
-/// How long a body may take to come.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Bodies below this are let in without counting.
-const SMALL: u64 = 256 << 10;
-/// KiB of larger ones that are in memory at the same time; the next one waits.
-pub const MOST_KIB: u32 = 128 << 10;
-/// Elements of a list. A list of many small values takes thirty times its text.
+/// How long a body may take to arrive.
+pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum number of elements of a list. A list of many small values takes thirty times its text.
 const LONGEST_LIST: usize = 4096;
 
-/// The body as a `T`, whatever type the client says it has. What it takes of the memory for bodies is kept as long as this.
+/// The body as a `T`, whatever type the client says it has. Bytes count against the caller's share of the memory as they
+/// arrive; from then on only what was read into the `T` does, for as long as the [`Share`] lives.
 #[derive(Debug)]
-pub struct JsonBody<T>(pub T, pub Option<OwnedSemaphorePermit>);
+pub struct JsonBody<T>(pub T, pub Share);
 
-impl<T: DeserializeOwned> FromRequest<Arc<App>> for JsonBody<T> {
+/// What a value holds outside of itself.
+pub trait Weigh {
+    /// In bytes.
+    fn weight(&self) -> usize;
+}
+
+impl Weigh for String {
+    fn weight(&self) -> usize {
+        self.capacity()
+    }
+}
+
+impl<T: Weigh> Weigh for Option<T> {
+    fn weight(&self) -> usize {
+        self.as_ref().map_or(0, Weigh::weight)
+    }
+}
+
+impl<T: Weigh> Weigh for Vec<T> {
+    fn weight(&self) -> usize {
+        self.capacity() * size_of::<T>() + self.iter().map(Weigh::weight).sum::<usize>()
+    }
+}
+
+impl<T: DeserializeOwned + Weigh> FromRequest<Arc<App>> for JsonBody<T> {
     type Rejection = Failure;
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Failure> {
-        let most = app.config.most_json;
-        let too_large =
-            || Failure::too_large(format!("a request may have at most {most} bytes; pass data as files"));
-        let declared = request.headers().get(header::CONTENT_LENGTH);
-        let declared = declared.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-        let expected = declared.unwrap_or(most as u64);
-        if expected > most as u64 {
-            return Err(too_large());
-        }
-        let read = async {
-            let kib = u32::try_from(expected / 1024).unwrap_or(u32::MAX).min(MOST_KIB);
-            let room = Arc::clone(&app.bodies);
-            let room = if expected > SMALL { room.acquire_many_owned(kib).await.ok() } else { None };
-            (to_bytes(request.into_body(), most).await, room)
+        let owner = match request.extensions().get::<Identified>() {
+            Some(Identified(owner)) => owner.clone(),
+            // Handlers ask who it is first.
+            None => return Err(Failure::internal(&"a body is read before its sender is known")),
         };
-        let Ok((bytes, room)) = tokio::time::timeout(PATIENCE, read).await else {
-            let detail = "the request took too long to arrive";
-            return Err(Failure::new(StatusCode::REQUEST_TIMEOUT, "timeout", detail));
-        };
-        let bytes = bytes.map_err(|error| match error.to_string() {
-            text if text.contains("length limit") => too_large(),
-            text => Failure::bad_request(format!("the body could not be read: {text}")),
-        })?;
-        serde_json::from_slice(&bytes).map(|body| Self(body, room)).map_err(|error| {
+        let bytes = read(app, &owner, request).await?;
+        let body: T = serde_json::from_slice(&bytes).map_err(|error| {
             Failure::bad_request(format!("the body is not the JSON that is expected: {error}"))
-        })
+        })?;
+        drop(bytes);
+        let held = app.memory.waiting.share(&owner);
+        held.try_grow_to(body.weight()).map_err(|_| no_room())?;
+        Ok(Self(body, held))
     }
+}
+
+/// The requests of one owner hold too much memory.
+pub fn no_room() -> Failure {
+    Failure::busy(
+        "your requests hold as much of the server's memory as one user may; wait for some of them to end",
+    )
+}
+
+/// Bytes with the memory that they take.
+struct Counted {
+    bytes: Vec<u8>,
+    _share: Share,
+}
+
+impl std::ops::Deref for Counted {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+async fn read(app: &App, owner: &Owner, request: Request) -> Result<Counted, Failure> {
+    let most = app.config.most_json;
+    let too_large =
+        || Failure::too_large(format!("a request may have at most {most} bytes; pass data as files"));
+    let declared = declared_length(request.headers());
+    if declared.is_some_and(|declared| declared > most as u64) {
+        return Err(too_large());
+    }
+    let pushed_out = Arc::new(Notify::new());
+    let end = Arc::clone(&pushed_out);
+    let share = app.memory.arriving.evictable_share(owner, move || end.notify_one());
+    let body = request.into_body();
+    let read = async {
+        let mut bytes = Vec::new();
+        let mut pieces = body.into_data_stream();
+        while let Some(piece) = std::future::poll_fn(|context| Pin::new(&mut pieces).poll_next(context)).await
+        {
+            let piece = piece
+                .map_err(|error| Failure::bad_request(format!("the body could not be read: {error}")))?;
+            let length = bytes.len() + piece.len();
+            if length > most {
+                return Err(too_large());
+            }
+            share.grow_to(length).await.map_err(|_| no_room())?;
+            bytes.extend_from_slice(&piece);
+        }
+        Ok(bytes)
+    };
+    let bytes = tokio::select! {
+        read = tokio::time::timeout(BODY_TIMEOUT, read) => read.unwrap_or_else(|_| {
+            let detail = "the request took too long to arrive";
+            Err(Failure::new(StatusCode::REQUEST_TIMEOUT, "timeout", detail))
+        }),
+        () = pushed_out.notified() => Err(no_room()),
+    };
+    Ok(Counted { bytes: bytes?, _share: share })
+}
+
+fn declared_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 /// A list that is given up when it gets too long, and may be left out.

@@ -46,9 +46,9 @@ pub async fn execute(
     app: &Arc<App>,
     principal: Principal,
     request: ExecutionRequest,
+    permit: Permit,
     line: &Line,
 ) -> Result<Execution, Failure> {
-    let permit = permit(app, &principal)?;
     let turn = admit(app, &principal, &request).await?;
     let execution = Program::new(app, principal, request, permit, line)?.run().await;
     drop(turn);
@@ -114,7 +114,7 @@ impl Program {
     ) -> Result<Self, Failure> {
         let line = line.0.upgrade();
         let is_heard_of = line.is_some();
-        let cancel = line.map_or_else(Cancel::new, Cancel::with_line);
+        let cancel = line.map_or_else(Cancel::new, |line| Cancel::with_line(line));
         let cancel = Arc::new(cancel.map_err(|error| Failure::internal(&error))?);
         let work = Work { app: Arc::clone(app), principal, request, permit, trace: telemetry::current() };
         Ok(Self { cancel, work, is_heard_of })

@@ -7,22 +7,28 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderValue, Request, Response, Uri, header};
+use axum::response::IntoResponse;
+use redoma_model::Role;
 use tower::ServiceExt;
 
+use crate::App;
 use crate::auth::{PathKey, Peer};
-use crate::rates::{Network, client_address, with_standing};
+use crate::connections::Busy;
+use crate::failure::Failure;
+use crate::rates::{client_address, with_standing};
 use crate::telemetry::TraceId;
 
 const REQUEST_ID: &str = "x-request-id";
 
 /// Answers one request.
 pub(crate) async fn answer(
+    app: &App,
     router: Router,
     mut peer: Peer,
-    proxies: &[Network],
     mut request: Request<Body>,
 ) -> Response<Body> {
     let start = Instant::now();
+    let proxies = &app.config.trusted_proxies;
     let id = request_id(&request);
     peer.0.set_ip(client_address(peer.0.ip(), request.headers(), proxies));
     request.extensions_mut().insert(peer);
@@ -33,6 +39,10 @@ pub(crate) async fn answer(
     let method = request.method().clone();
     let path = without_keys(request.uri().path());
     let answering = async {
+        let request = match refuse_on_reserve(app, request) {
+            Ok(request) => request,
+            Err(failure) => return closing(failure.into_response()),
+        };
         match router.oneshot(request).await {
             Ok(response) => response,
             Err(never) => match never {},
@@ -52,11 +62,34 @@ pub(crate) async fn answer(
     let (status, ms) = (response.status().as_u16(), (start.elapsed().as_secs_f64() * 1e6).round() / 1e3);
     let id = id.to_str().unwrap_or_default();
     let trace_id = response.extensions().get::<TraceId>().map(tracing::field::display);
-    if ["/healthz", "/readyz", "/metrics"].contains(&path.as_str()) {
+    if is_health(&path) {
         tracing::debug!(%method, path, status, ms, id, "request");
     } else {
         tracing::info!(%method, path, status, ms, id, trace_id, "request");
     }
+    response
+}
+
+fn is_health(path: &str) -> bool {
+    ["/healthz", "/readyz", "/metrics"].contains(&path)
+}
+
+/// Connections beyond the limit are for health checks, metrics and admins.
+fn refuse_on_reserve(app: &App, request: Request<Body>) -> Result<Request<Body>, Failure> {
+    let is_reserved = request.extensions().get::<Busy>().is_some_and(|busy| busy.0.is_reserved());
+    if !is_reserved || is_health(request.uri().path()) {
+        return Ok(request);
+    }
+    let (parts, body) = request.into_parts();
+    match app.auth.still_valid(&app.interpreter, &parts) {
+        Ok(principal) if principal.role == Role::Admin => Ok(Request::from_parts(parts, body)),
+        _ => Err(Failure::overloaded("all connections of the server are busy; try again")),
+    }
+}
+
+/// An answer that is the last on its connection.
+fn closing(mut response: Response<Body>) -> Response<Body> {
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }
 

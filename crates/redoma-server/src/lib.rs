@@ -12,9 +12,11 @@
 //! | `documentation.rs`, `docs/` | `/openapi.json` and the page at `/docs` |
 //! | `health.rs` | `/healthz`, `/readyz` |
 //! | `metrics.rs` | `/metrics` |
-//! | `body.rs`, `multipart.rs` | what comes in, bounded |
+//! | `connections.rs` | whose connections there are, and which are closed for others |
+//! | `body.rs`, `multipart.rs`, `websocket.rs` | what comes in, bounded |
 //! | `failure.rs` | why a request fails |
 //! | `admission.rs` | whose turn it is |
+//! | `memory.rs` | bytes of requests, by owner |
 //! | `reload.rs` | a new configuration while it runs |
 //! | `rates/` | how much somebody may ask for |
 //! | `telemetry/` | traces, for a collector |
@@ -23,6 +25,7 @@ mod admission;
 mod archive;
 mod auth;
 mod body;
+mod connections;
 mod documentation;
 mod download;
 mod executing;
@@ -32,6 +35,7 @@ mod health;
 mod jupyter;
 mod librechat;
 mod listen;
+mod memory;
 mod metrics;
 mod multipart;
 mod native;
@@ -39,6 +43,7 @@ mod rates;
 mod reload;
 mod telemetry;
 mod upload;
+mod websocket;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -50,18 +55,21 @@ use axum::Router;
 use redoma_engine::Concurrency;
 use redoma_engine::interpreter::Interpreter;
 use redoma_model::{AuditEvent, AuditedAction, Principal};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use admission::Admission;
 use auth::Auth;
 use failure::Failure;
 use jupyter::Jupyter;
 use librechat::{Conversations, Programs};
+use memory::Memory;
 use metrics::RequestMeter;
 use rates::{Permit, RateLimits, Refusals, Wanted};
 use telemetry::Tracer;
+use websocket::Sockets;
 
 pub use auth::JwtError;
+pub use connections::Limits as ConnectionLimits;
 pub use documentation::openapi_json;
 pub use jupyter::KernelLimits;
 pub use listen::{Listening, ServeError};
@@ -84,8 +92,8 @@ pub struct ServerConfig {
     pub trusted_proxies: Vec<Network>,
     /// The most bytes of a JSON body.
     pub most_json: usize,
-    /// Connections at the same time; more wait to be accepted.
-    pub connections: usize,
+    /// How many connections there may be.
+    pub connections: ConnectionLimits,
     /// How long runs may go on when the server is told to end.
     pub grace: Duration,
     /// How many Jupyter kernels there may be.
@@ -117,7 +125,7 @@ impl Default for ServerConfig {
             rates_file: None,
             trusted_proxies: Vec::new(),
             most_json: 8 << 20,
-            connections: 4096,
+            connections: ConnectionLimits { in_all: 4096, per_address: 128 },
             grace: Duration::from_secs(30),
             kernels: KernelLimits::default(),
             versions: Versions::default(),
@@ -137,8 +145,10 @@ pub struct App {
     rates: RateLimits,
     /// Of whom it was written down lately that they asked for too much.
     refusals: Refusals,
-    /// KiB of large bodies that may be in memory at the same time.
-    bodies: Arc<Semaphore>,
+    /// What requests take of it.
+    memory: Memory,
+    /// How many WebSockets each owner has.
+    sockets: Sockets,
     /// Programs of LibreChat's that wait for a tool's answer.
     programs: Programs,
     /// Jupyter's kernels, and who has logged in there.
@@ -163,7 +173,8 @@ impl App {
             admission: Admission::new(config.concurrency),
             refusals: Refusals::default(),
             rates: RateLimits::open(config.rates_file.clone()),
-            bodies: Arc::new(Semaphore::new(body::MOST_KIB as usize)),
+            memory: Memory::new(config.most_json),
+            sockets: Sockets::default(),
             programs: Programs::default(),
             jupyter: Jupyter::new(config.kernels),
             conversations: Conversations::default(),

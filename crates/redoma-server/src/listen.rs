@@ -1,9 +1,9 @@
-//! Connections: accepted up to a number, with time limits for those who send slowly or do not read, and an orderly end.
+//! Connections: accepted up to a number (`connections.rs`), with time limits for clients that send slowly or do not read, and
+//! an orderly end.
 
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
@@ -12,23 +12,27 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep};
 
 use crate::App;
 use crate::auth::Peer;
+use crate::connections::{Busy, Connection, Connections};
 use crate::front;
+use crate::memory::NoRoom;
 use crate::telemetry::Exporter;
+use crate::websocket::{READ_BUFFER, Unfinished};
 
 /// How long the head of a request may take.
 const HEAD: Duration = Duration::from_secs(15);
 /// How long a port may still be taken when a server starts.
 const PORT: Duration = Duration::from_secs(2);
+/// Pieces that are discarded in one go.
+const MAX_DISCARDS: usize = 64;
 /// How long a client may leave what is sent to it unread.
 const UNREAD: Duration = Duration::from_mins(1);
 
@@ -82,35 +86,36 @@ impl Listening {
     /// runs then is cancelled.
     pub async fn serve(self, app: Arc<App>, stop: impl Future<Output = ()>) {
         let router = crate::router(&app);
-        let connections = Arc::new(Semaphore::new(app.config.connections));
+        let proxies = app.config.trusted_proxies.clone();
+        let connections = Connections::new(app.config.connections, proxies);
         let exporter = app.tracer.clone().map(Exporter::start);
         let mut stop = std::pin::pin!(stop);
         loop {
-            let room = Arc::clone(&connections).acquire_owned();
             let accepted = tokio::select! {
                 () = &mut stop => break,
-                accepted = async { (room.await, self.listener.accept().await) } => accepted,
+                accepted = async { connections.ready().await; self.listener.accept().await } => accepted,
             };
-            let (Ok(room), Ok((stream, peer))) = accepted else {
-                // Out of descriptors, or somebody who left already.
+            let Ok((stream, peer)) = accepted else {
+                // Out of descriptors, or a client that left already.
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 continue;
             };
+            let stream = Arc::new(stream);
+            // One that there is no room for is closed.
+            let Some(place) = connections.admit(peer.ip(), &stream) else { continue };
             let _ = stream.set_nodelay(true);
-            let line = stream.as_fd().try_clone_to_owned().ok().map(Arc::new);
-            let io = TokioIo::new(Impatient::new(stream));
+            let io = TokioIo::new(Impatient::new(stream, &place));
             let (router, app_of_answers) = (router.clone(), Arc::clone(&app));
-            let room = Arc::new(room);
-            let place = Arc::clone(&room);
+            let of_answers = Arc::downgrade(&place);
             let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
-                let extensions = request.extensions_mut();
-                extensions.insert(Connection(Arc::clone(&place)));
-                extensions.insert(Line(line.as_ref().map(Arc::downgrade).unwrap_or_default()));
+                let busy = of_answers.upgrade().map(|connection| Busy::new(&connection));
+                if let Some(busy) = &busy {
+                    request.extensions_mut().insert(busy.clone());
+                }
                 let (router, app) = (router.clone(), Arc::clone(&app_of_answers));
                 async move {
-                    let proxies = &app.config.trusted_proxies;
-                    let answer = front::answer(router, Peer(peer), proxies, request.map(Body::new));
-                    Ok::<_, Infallible>(answer.await)
+                    let answer = front::answer(&app, router, Peer(peer), request.map(Body::new)).await;
+                    Ok::<_, Infallible>(answer.map(|body| BusyBody { body, _busy: busy }))
                 }
             });
             let connection = http1::Builder::new()
@@ -121,7 +126,7 @@ impl Listening {
                 .with_upgrades();
             let mut is_stopping = app.stopping.subscribe();
             tokio::spawn(async move {
-                let _room = room;
+                let _place = place;
                 let mut connection = std::pin::pin!(connection);
                 tokio::select! {
                     _ = connection.as_mut() => return,
@@ -134,8 +139,7 @@ impl Listening {
         app.stopping.send_replace(true);
         let running = app.interpreter.count_running();
         tracing::info!(running, "stopping; what runs may finish");
-        let all = u32::try_from(app.config.connections).unwrap_or(u32::MAX);
-        let mut all_gone = std::pin::pin!(connections.acquire_many(all));
+        let mut all_gone = std::pin::pin!(connections.all_gone());
         if tokio::time::timeout(app.config.grace, &mut all_gone).await.is_err() {
             let cancelled = app.interpreter.cancel_all();
             tracing::warn!(cancelled, "the grace period is over; what still ran has been cancelled");
@@ -149,33 +153,61 @@ impl Listening {
     }
 }
 
-/// A connection's place among those that may be open, for what goes on when it is no HTTP connection any more.
-#[derive(Debug, Clone)]
-pub struct Connection(#[expect(dead_code, reason = "it is only held")] Arc<OwnedSemaphorePermit>);
+/// The body of an answer; its connection is busy until it is sent.
+struct BusyBody {
+    body: Body,
+    _busy: Option<Busy>,
+}
+
+impl hyper::body::Body for BusyBody {
+    type Data = <Body as hyper::body::Body>::Data;
+    type Error = <Body as hyper::body::Body>::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
 
 /// The connection that a request came on, as long as it is open: for whoever wants to know that its other side is gone.
 #[derive(Debug, Clone, Default)]
-pub struct Line(pub Weak<OwnedFd>);
+pub struct Line(pub Weak<TcpStream>);
 
 impl<S: Sync> FromRequestParts<S> for Line {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        Ok(parts.extensions.get().cloned().unwrap_or_default())
+        Ok(parts.extensions.get::<Busy>().map(|busy| Self(busy.0.line.clone())).unwrap_or_default())
     }
 }
 
+type Growing = Pin<Box<dyn Future<Output = Result<(), NoRoom>> + Send>>;
+
 /// A connection that is given up when the other side does not read for too long. Waiting for a request or for a program
-/// is no fault of the client's, so reading has no limit here.
-#[derive(Debug)]
+/// is no fault of the client's, so reading has no limit here; but a WebSocket is read only while there is room for what
+/// comes. The stream is shared with those that want to know when the client leaves, so that it needs one descriptor.
 struct Impatient {
-    stream: TcpStream,
+    stream: Arc<TcpStream>,
+    connection: Weak<Connection>,
     until: Option<Pin<Box<Sleep>>>,
+    growing: Option<Growing>,
+    /// What comes is not wanted any more.
+    is_refused: bool,
 }
 
 impl Impatient {
-    fn new(stream: TcpStream) -> Self {
-        Self { stream, until: None }
+    fn new(stream: Arc<TcpStream>, connection: &Arc<Connection>) -> Self {
+        Self { stream, connection: Arc::downgrade(connection), until: None, growing: None, is_refused: false }
     }
 
     fn limit<T>(&mut self, context: &mut Context<'_>, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -188,6 +220,62 @@ impl Impatient {
         ready!(until.as_mut().poll(context));
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read")))
     }
+
+    /// Room for what is read next, if that has to be counted.
+    fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<Option<Arc<Unfinished>>> {
+        let connection = self.connection.upgrade();
+        let Some(unfinished) = connection.and_then(|connection| connection.unfinished.get().cloned()) else {
+            return Poll::Ready(None);
+        };
+        if self.growing.is_none() && !self.is_refused && !unfinished.has_room() {
+            self.growing = Some(Box::pin(Arc::clone(&unfinished).room()));
+        }
+        if let Some(growing) = &mut self.growing {
+            let room = ready!(growing.as_mut().poll(context));
+            self.growing = None;
+            if room == Err(NoRoom) {
+                // Its conversation was told, and ends.
+                self.is_refused = true;
+            }
+        }
+        Poll::Ready(Some(unfinished))
+    }
+
+    /// Reads what comes and forgets it: a client that is told to go hears it when it has said what it was about to say.
+    fn poll_discard(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut scratch = [0; 4096];
+        for _ in 0..MAX_DISCARDS {
+            ready!(self.stream.poll_read_ready(context))?;
+            match self.stream.try_read(&mut scratch) {
+                Ok(0) => return Poll::Ready(Ok(())),
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Poll::Ready(Err(error)),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        // Others want their turn too.
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Tries again until it is done or has to wait.
+    fn poll_write_with(
+        &mut self,
+        context: &mut Context<'_>,
+        write: impl Fn(&TcpStream) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        let result = loop {
+            match self.stream.poll_write_ready(context) {
+                Poll::Pending => break Poll::Pending,
+                Poll::Ready(Err(error)) => break Poll::Ready(Err(error)),
+                Poll::Ready(Ok(())) => {}
+            }
+            match write(&self.stream) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => break Poll::Ready(result),
+            }
+        };
+        self.limit(context, result)
+    }
 }
 
 impl AsyncRead for Impatient {
@@ -196,7 +284,26 @@ impl AsyncRead for Impatient {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let unfinished = ready!(self.poll_room(context));
+        if self.is_refused {
+            return self.poll_discard(context);
+        }
+        loop {
+            ready!(self.stream.poll_read_ready(context))?;
+            let free = buffer.initialize_unfilled();
+            let most = if unfinished.is_some() { free.len().min(READ_BUFFER) } else { free.len() };
+            match self.stream.try_read(&mut free[..most]) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+                Ok(count) => {
+                    buffer.advance(count);
+                    if let Some(unfinished) = unfinished {
+                        unfinished.add(count);
+                    }
+                    return Poll::Ready(Ok(()));
+                }
+            }
+        }
     }
 }
 
@@ -206,17 +313,16 @@ impl AsyncWrite for Impatient {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.limit(context, result)
+        self.poll_write_with(context, |stream| stream.try_write(bytes))
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let result = Pin::new(&mut self.stream).poll_flush(context);
-        self.limit(context, result)
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let _ = rustix::net::shutdown(&*self.stream, rustix::net::Shutdown::Write);
+        Poll::Ready(Ok(()))
     }
 
     fn poll_write_vectored(
@@ -224,11 +330,10 @@ impl AsyncWrite for Impatient {
         context: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write_vectored(context, pieces);
-        self.limit(context, result)
+        self.poll_write_with(context, |stream| stream.try_write_vectored(pieces))
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        true
     }
 }

@@ -14,7 +14,7 @@ use redoma_engine::interpreter::{FileTypes, Interpreter, InterpreterParts, Sweep
 use redoma_engine::readers::Readers;
 use redoma_engine::{Engine, Host, Level, Runtime, libraries, pressure};
 use redoma_model::{ByteSize, Layer, Owner, Role};
-use redoma_server::{App, KernelLimits, Listening, Reload, ServerConfig, Versions};
+use redoma_server::{App, ConnectionLimits, KernelLimits, Listening, Reload, ServerConfig, Versions};
 use redoma_store::{KeyRecord, NewKey, OnlyOne, Secret, Store};
 
 use crate::cli::{Global, LogFormat, ServeArguments};
@@ -144,7 +144,13 @@ fn server_config(
         librechat_jwt_key: arguments.librechat_jwt_key.clone().or(settings.librechat_jwt_key.clone()),
         rates_file: Some(data_dir.join("rates.json")),
         most_json: most_json.unwrap_or(default.most_json),
-        connections: settings.connections.unwrap_or(default.connections).clamp(1, 100_000),
+        connections: ConnectionLimits {
+            in_all: settings.connections.unwrap_or(default.connections.in_all).clamp(1, 100_000),
+            per_address: settings
+                .connections_per_address
+                .unwrap_or(default.connections.per_address)
+                .clamp(1, 100_000),
+        },
         grace: settings.shutdown_grace.map_or(default.grace, |grace| grace.0),
         kernels: KernelLimits {
             idle: settings.kernel_idle.map_or(default.kernels.idle, |idle| idle.0),

@@ -3,13 +3,33 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use redoma_tests::http::Request;
-use redoma_tests::server::Server;
-use serde_json::json;
+use redoma_tests::http::{Answer, Request, chunked, read_answer};
+use redoma_tests::server::{ADMIN, Server};
+use redoma_tests::websocket::WebSocket;
+use serde_json::{Value, json};
 
-use crate::World;
+use crate::slow::until;
+use crate::{World, text};
+
+/// How long another user's request may take, on a machine that is busy with other tests.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn connect(server: &Server) -> TcpStream {
+    let stream = TcpStream::connect(server.address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
+    stream
+}
+
+/// The answer to this request, which must come in time.
+#[track_caller]
+fn in_time(what: &str, server: &Server, request: &Request) -> Answer {
+    let mut stream = connect(server);
+    stream.write_all(&request.bytes()).unwrap_or_else(|error| panic!("{what}: {error}"));
+    read_answer(&mut stream).unwrap_or_else(|error| panic!("{what}: {error}"))
+}
 
 /// Sends the same request again and again on one connection, and reads all answers. Gives how many were a 200.
 fn flood(server: &Server, count: usize, request: impl Fn(usize) -> Request) -> usize {
@@ -66,5 +86,207 @@ fn a_flood_of_conversations_leaves_those_of_others() {
     let next = server.exec(&victim, &cell("print(x + 1)")).json();
     assert_eq!((&next["stdout"], &next["runtime_status"]), (&json!("42\n"), &json!("reused")), "{next}");
     assert_eq!(sessions(), 0, "requests that were refused have opened sessions");
+    world.assert_sound();
+}
+
+/// Cells that wait behind each other; the connections that they came on.
+fn cells(server: &Server, key: &str, session: &str, count: usize, body: &[u8]) -> Vec<TcpStream> {
+    let head = format!(
+        "POST /api/v1/sessions/{session}/executions HTTP/1.1\r\nHost: x\r\nX-API-Key: {key}\r\n\
+         Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    );
+    let bytes = [head.as_bytes(), &chunked(body, 1 << 16)].concat();
+    let send = |_| {
+        let mut stream = connect(server);
+        // Not all of it may be taken.
+        let _ = stream.write_all(&bytes);
+        stream
+    };
+    (0..count).map(send).collect()
+}
+
+fn waiting(server: &Server, key: &str, session: &str) -> u64 {
+    let kernel = server.get(&format!("/api/v1/sessions/{session}/kernel")).key(key).send().json();
+    kernel["waiting"].as_u64().unwrap_or_default()
+}
+
+/// A program of `size` bytes.
+fn program(size: usize) -> Value {
+    json!({ "language": "py", "code": format!("print(6 * 7)\n#{}", "x".repeat(size)) })
+}
+
+#[test]
+fn bodies_of_one_user_leave_room_for_those_of_others() {
+    let world = World::new();
+    let server = &world.server;
+    let (victim, attacker) = (server.key("user", "victim"), server.key("user", "attacker"));
+    let assert_victim_runs = |what: &str, size: usize| {
+        let request = server.post("/api/v1/executions").key(&victim).json(&program(size));
+        let answer = in_time(what, server, &request);
+        assert_eq!(answer.status, 200, "{what}: {}", answer.text());
+        assert_eq!(answer.json()["stdout"]["text"], "42\n", "{what}");
+    };
+    // Small programs in bodies that are mostly padding, of a length that is not said.
+    let session = server.session(&attacker);
+    let mut padded = json!({ "language": "py", "code": "import time; time.sleep(100)" }).to_string();
+    padded.push_str(&" ".repeat(300 << 10));
+    let held = cells(server, &attacker, &session, 20, padded.as_bytes());
+    assert!(until(PATIENCE, || waiting(server, &attacker, &session) >= 15), "they do not wait");
+    assert_victim_runs("padded cells", 300 << 10);
+    drop(held);
+    assert!(until(PATIENCE, || waiting(server, &attacker, &session) == 0));
+    // Bodies that stop before their end.
+    let begun: Vec<_> = (0..40)
+        .map(|_| {
+            let start = format!(
+                "POST /v1/exec HTTP/1.1\r\nHost: x\r\nX-API-Key: {attacker}\r\nContent-Length: 8000000\r\n\r\n"
+            );
+            let mut stream = connect(server);
+            let _ = stream.write_all(start.as_bytes());
+            let _ = stream.write_all(&vec![b' '; 7 << 20]);
+            stream
+        })
+        .collect();
+    assert_victim_runs("unfinished bodies", 2 << 20);
+    drop(begun);
+    // Large programs: their owner is told that it is enough.
+    let large = program(2 << 20).to_string().replace("print(6 * 7)", "import time; time.sleep(100)");
+    let mut held = cells(server, &attacker, &session, 60, large.as_bytes());
+    assert_victim_runs("large cells", 2 << 20);
+    let refused = held.iter_mut().any(|stream| {
+        stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        read_answer(stream).is_ok_and(|answer| answer.status == 429)
+    });
+    assert!(refused, "120 MiB of programs of one user wait");
+    drop(held);
+    world.assert_sound();
+}
+
+/// A message whose last bytes do not come: head and most of what it announces.
+fn unfinished(socket: &mut WebSocket) {
+    let mut frame = vec![0x81, 0xff];
+    frame.extend_from_slice(&(8_000_000u64).to_be_bytes());
+    frame.extend_from_slice(&[0; 4]);
+    frame.resize(7 << 20, b' ');
+    socket.send_raw(&frame);
+}
+
+#[test]
+fn websockets_of_one_user_leave_room_for_those_of_others() {
+    let world = World::new();
+    let server = &world.server;
+    let (victim, attacker) = (server.key("user", "victim"), server.key("user", "attacker"));
+    let native = |key: &str| {
+        let session = server.session(key);
+        server.get(&format!("/api/v1/sessions/{session}/executions/ws")).key(key)
+    };
+    let kernel = server.post("/jupyter/api/kernels").key(&attacker).json(&json!({})).send().json();
+    let channels =
+        server.get(&format!("/jupyter/api/kernels/{}/channels", text(&kernel["id"]))).key(&attacker);
+    let request = native(&attacker);
+    let before = server.memory();
+    let held: Vec<_> = (0..40)
+        .map(|number| {
+            let mut socket =
+                WebSocket::open(if number % 2 == 0 { request.clone() } else { channels.clone() });
+            unfinished(&mut socket);
+            socket
+        })
+        .collect();
+    let grown = server.memory().saturating_sub(before);
+    assert!(grown < 150, "40 unfinished messages take {grown} MiB");
+    let mut socket = WebSocket::open(native(&victim));
+    socket.set_patience(PATIENCE);
+    socket.say(&program(2 << 20));
+    let last = std::iter::from_fn(|| Some(socket.hear()))
+        .find(|message| ["result", "error"].iter().any(|kind| message["event"] == *kind));
+    let last = last.unwrap();
+    assert_eq!(last["data"]["stdout"]["text"], "42\n", "{last}");
+    drop((held, socket));
+    // Many that say nothing.
+    let mut idle = Vec::new();
+    let refused = loop {
+        match WebSocket::try_open(request.clone()) {
+            Ok(socket) => idle.push(socket),
+            Err(answer) => break answer,
+        }
+        assert!(idle.len() < 400, "there is no end to it");
+    };
+    assert!(refused.starts_with("HTTP/1.1 429 "), "{refused}");
+    let mut socket = WebSocket::open(native(&victim));
+    socket.say(&program(10));
+    assert_eq!(socket.hear()["event"], "started");
+    drop(idle);
+    world.assert_sound();
+}
+
+#[test]
+fn idle_connections_delay_nobody_else() {
+    let world = World::with("[server]\nconnections = 100", |command| command);
+    let server = &world.server;
+    let (victim, attacker) = (server.key("user", "victim"), server.key("user", "attacker"));
+    let assert_others_are_served = |what: &str| {
+        let begun = Instant::now();
+        for request in [
+            server.get("/healthz"),
+            server.get("/readyz"),
+            server.get("/metrics").key(ADMIN),
+            server.get("/api/v1/sessions").key(ADMIN),
+            server.get("/api/v1/sessions").key(&victim),
+        ] {
+            let answer = in_time(what, server, &request);
+            assert_eq!(answer.status, 200, "{what}: {}", answer.text());
+        }
+        // A connection without a request may take 15 s; the others do not wait for that.
+        assert!(begun.elapsed() < Duration::from_secs(10), "{what}: others waited {:?}", begun.elapsed());
+    };
+    // Without a key.
+    let idle: Vec<_> = (0..300).map(|_| connect(server)).collect();
+    assert_others_are_served("idle connections without a key");
+    assert!(server.connections() < 150, "{} connections", server.connections());
+    drop(idle);
+    // With one.
+    let mut greeting = server.get("/api/v1/sessions").key(&attacker).bytes();
+    greeting = String::from_utf8(greeting).unwrap().replace("Connection: close\r\n", "").into_bytes();
+    let idle: Vec<_> = (0..300)
+        .map(|_| {
+            let mut stream = connect(server);
+            let _ = stream.write_all(&greeting);
+            let _ = stream.read(&mut [0; 4096]);
+            stream
+        })
+        .collect();
+    assert_others_are_served("idle connections with a key");
+    drop(idle);
+    // Busy ones of many users, until there is room for no further one.
+    let users: Vec<_> = (0..12)
+        .map(|number| {
+            let key = server.key("user", &format!("busy {number}"));
+            (format!("/api/v1/sessions/{}/executions/ws", server.session(&key)), key)
+        })
+        .collect();
+    let mut busy = Vec::new();
+    for (path, key) in users {
+        while let Ok(socket) = WebSocket::try_open(server.get(&path).key(&key)) {
+            busy.push(socket);
+        }
+    }
+    assert!(busy.len() >= 90, "only {} are busy", busy.len());
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(in_time("busy connections", server, &server.get(path)).status, 200);
+    }
+    for path in ["/metrics", "/api/v1/sessions"] {
+        assert_eq!(in_time("busy connections", server, &server.get(path).key(ADMIN)).status, 200);
+    }
+    drop(busy);
+    assert!(until(PATIENCE, || server.get("/api/v1/sessions").key(&victim).send().status == 200));
+    assert!(until(PATIENCE, || server.connections() <= 1), "{} are left", server.connections());
+    let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count();
+    let before = descriptors();
+    let few: Vec<_> = (0..10).map(|_| connect(server)).collect();
+    assert!(until(PATIENCE, || server.connections() >= 10));
+    let taken = descriptors() - before;
+    assert!(taken < 15, "10 connections take {taken} descriptors");
+    drop(few);
     world.assert_sound();
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use redoma_tests::http::{Request, read_answer};
 use redoma_tests::server::{ADMIN, Server};
+use redoma_tests::websocket::WebSocket;
 use serde_json::json;
 
 use crate::{World, download, text, upload};
@@ -37,7 +38,7 @@ fn assert_others_are_served(server: &Server, what: &str) {
     assert!(start.elapsed() < Duration::from_secs(8), "{what}: others waited {:?}", start.elapsed());
 }
 
-fn until(patience: Duration, mut is_so: impl FnMut() -> bool) -> bool {
+pub(crate) fn until(patience: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + patience;
     loop {
         if is_so() {
@@ -56,7 +57,7 @@ fn who_sends_slowly_is_given_up() {
     let world = World::new();
     let server = &world.server;
     let start = Instant::now();
-    let mut heads: Vec<_> = (0..200).map(|_| connect(server)).collect();
+    let mut heads: Vec<_> = (0..100).map(|_| connect(server)).collect();
     for head in &mut heads {
         head.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n").unwrap();
     }
@@ -71,6 +72,7 @@ fn who_sends_slowly_is_given_up() {
         begin(format!("POST /v1/exec HTTP/1.1\r\n{key}Transfer-Encoding: chunked\r\n\r\n1\r\n{{\r\n"));
     let form = "Content-Type: multipart/form-data; boundary=b\r\nContent-Length: 100000\r\n\r\n--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.txt\"\r\n\r\nabc";
     let file = begin(format!("POST /v1/upload HTTP/1.1\r\n{key}{form}"));
+    let mut messages = unfinished_messages(server);
     // A byte now and then, so that none of them ever stands still.
     let mut dripping: Vec<TcpStream> =
         heads.iter().chain([&json, &chunks]).map(|stream| stream.try_clone().unwrap()).collect();
@@ -93,9 +95,33 @@ fn who_sends_slowly_is_given_up() {
         assert!(status.as_ref().is_ok_and(|status| matches!(status, 400 | 408)), "{what}: {status:?}");
         assert!(start.elapsed() < Duration::from_secs(40), "{what}: kept for {:?}", start.elapsed());
     }
+    for (what, socket) in &mut messages {
+        let closing = socket.closing();
+        assert_eq!(closing.map(|(code, _)| code), Some(1008), "{what}");
+        assert!(start.elapsed() < Duration::from_secs(45), "{what}: kept for {:?}", start.elapsed());
+    }
     drip.join().unwrap();
     assert!(until(Duration::from_secs(5), || crate::misshapen(&world.home.storage()).is_empty()));
     world.assert_sound();
+}
+
+/// WebSockets of both façades with messages whose ends do not come: in one part, and in several with a ping between them.
+fn unfinished_messages(server: &Server) -> Vec<(&'static str, WebSocket)> {
+    let session = server.session(ADMIN);
+    let kernel = server.post("/jupyter/api/kernels").key(ADMIN).json(&json!({})).send().json();
+    let native = format!("/api/v1/sessions/{session}/executions/ws");
+    let channels = format!("/jupyter/api/kernels/{}/channels", text(&kernel["id"]));
+    let one_part = [&[0x81, 0xfe, 0x03, 0xe8, 0, 0, 0, 0][..], &[b' '; 100]].concat();
+    let several_parts = [&[0x01, 0x84, 0, 0, 0, 0][..], b"    ", &[0x89, 0x80, 0, 0, 0, 0]].concat();
+    let cases = [("native", &native), ("Jupyter", &channels)];
+    let open = |(what, path): (&'static str, &String)| {
+        [&one_part, &several_parts].map(|bytes| {
+            let mut socket = WebSocket::open(server.get(path).key(ADMIN));
+            socket.send_raw(bytes);
+            (what, socket)
+        })
+    };
+    cases.into_iter().flat_map(open).collect()
 }
 
 #[test]
@@ -104,12 +130,10 @@ fn a_thousand_open_connections_are_in_nobodys_way() {
     let server = &world.server;
     let before = server.connections();
     let idle: Vec<_> = (0..1000).map(|_| connect(server)).collect();
-    assert!(
-        until(Duration::from_secs(5), || server.connections() >= before + 1000),
-        "{}",
-        server.connections()
-    );
     assert_others_are_served(server, "a thousand connections");
+    // As many as an address may have that shows no key.
+    let most = before + 128;
+    assert!(until(Duration::from_secs(5), || server.connections() <= most), "{}", server.connections());
     drop(idle);
     assert!(
         until(Duration::from_secs(5), || server.connections() <= before),

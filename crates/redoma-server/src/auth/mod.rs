@@ -24,6 +24,7 @@ use redoma_engine::interpreter::{Interpreter, Secret};
 use redoma_model::{Owner, Principal, Role};
 
 use crate::App;
+use crate::connections::{Busy, TooMany};
 use crate::failure::Failure;
 use crate::telemetry;
 use credential::Credential;
@@ -156,6 +157,10 @@ impl From<BadUser> for Refusal {
 #[derive(Debug, Clone, Copy)]
 pub struct Peer(pub SocketAddr);
 
+/// Whose request it is, for what else reads it.
+#[derive(Debug, Clone)]
+pub struct Identified(pub Owner);
+
 /// Whoever is asking; a handler that takes one can't be reached without.
 #[derive(Debug, Clone)]
 pub struct Caller(pub Principal);
@@ -190,6 +195,8 @@ impl FromRequestParts<Arc<App>> for Caller {
                 if let Some(trace) = telemetry::current() {
                     trace.let_in();
                 }
+                parts.extensions.insert(Identified(principal.owner.clone()));
+                claim_connection(parts, &principal)?;
                 return Ok(Self(principal));
             }
             Err(Refusal::Other(failure)) => return Err(failure),
@@ -205,6 +212,17 @@ impl FromRequestParts<Arc<App>> for Caller {
         }
         tokio::time::sleep(pause.time).await;
         Err(unauthorized())
+    }
+}
+
+/// The connection counts as the caller's from now on.
+fn claim_connection(parts: &Parts, principal: &Principal) -> Result<(), Failure> {
+    let claimed = parts.extensions.get::<Busy>().map_or(Ok(()), |busy| busy.0.belongs_to(&principal.owner));
+    match claimed {
+        Err(TooMany) if principal.role != Role::Admin => {
+            Err(Failure::busy("you have as many connections as one user may, and all are busy; try again"))
+        }
+        Ok(()) | Err(TooMany) => Ok(()),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::extract::{Path, Query, State};
 use axum::http::request::Parts;
 use axum::response::Response;
@@ -21,23 +21,15 @@ use super::messages::Channel;
 use super::outbox::{End, Outbox, Queued};
 use crate::App;
 use crate::failure::Failure;
+use crate::websocket::{READ_BUFFER, Socket, close, code, wait_for_end};
 
 /// How often a silent client is asked whether it is still there, and after how long without an answer it is not.
 const PING: Duration = Duration::from_secs(20);
 const DEAD: Duration = Duration::from_mins(2);
-/// How long the other side may take to end the connection when it knows.
+/// How long a client may take to read what is left for it when the conversation ends.
 const GOODBYE: Duration = Duration::from_secs(2);
 /// Most bytes of a message from a client: a cell's code and what is around it.
 const MOST_INCOMING: usize = 8 << 20;
-
-/// Numbers that tell why a connection ends (RFC 6455).
-mod code {
-    pub const NORMAL: u16 = 1000;
-    pub const GOING_AWAY: u16 = 1001;
-    pub const POLICY: u16 = 1008;
-    pub const TOO_BIG: u16 = 1009;
-    pub const TRY_AGAIN: u16 = 1013;
-}
 
 #[derive(Debug, Default, Deserialize)]
 struct Named {
@@ -53,10 +45,11 @@ pub async fn connect(
 ) -> Result<Response, Error> {
     let kernel = app.jupyter.registry.find(&principal, &id)?;
     let upgrade = upgrade.map_err(|_| Failure::bad_request("this is for WebSockets"))?;
+    let place = app.sockets.admit(&app, &principal.owner, &parts)?;
     let most = app.config.most_json.min(MOST_INCOMING);
     let upgrade = upgrade
         .protocols([V1])
-        .read_buffer_size(16 << 10)
+        .read_buffer_size(READ_BUFFER)
         .write_buffer_size(16 << 10)
         .max_message_size(most)
         .max_frame_size(most);
@@ -64,9 +57,9 @@ pub async fn connect(
     let named = Query::<Named>::try_from_uri(&parts.uri).ok();
     let name = named.and_then(|Query(named)| named.session_id).filter(|name| (1..=128).contains(&name.len()));
     Ok(upgrade.on_upgrade(move |socket| async move {
-        let (outbox, queued) = Outbox::new(framing, name);
+        let (outbox, queued) = Outbox::new(framing, name, (Arc::clone(&app.memory.leaving), principal.owner));
         // `parts` holds the connection's place, as long as this goes on.
-        let conversation = Conversation { app, kernel, parts, framing, outbox, queued, socket };
+        let conversation = Conversation { app, kernel, parts, framing, outbox, queued, socket, place };
         conversation.hold().await;
     }))
 }
@@ -79,6 +72,7 @@ struct Conversation {
     outbox: Arc<Outbox>,
     queued: UnboundedReceiver<Queued>,
     socket: WebSocket,
+    place: Socket,
 }
 
 /// How a conversation ends.
@@ -117,15 +111,19 @@ impl Conversation {
         let mut next_ping = heard + PING;
         loop {
             tokio::select! {
-                message = self.socket.recv() => {
+                message = self.place.receive(&mut self.socket) => {
                     heard = Instant::now();
                     let over = match message {
-                        Some(Ok(message)) => self.hear(&message),
+                        Ok(Some(Ok(message))) => self.hear(&message),
                         // One that is too large can't be passed over.
-                        Some(Err(error)) if is_too_large(&error) => {
+                        Ok(Some(Err(error))) if is_too_large(&error) => {
                             Some(Over::Closing(code::TOO_BIG, "the message is too large"))
                         }
-                        Some(Err(_)) | None => Some(Over::Lost),
+                        Ok(Some(Err(_)) | None) => Some(Over::Lost),
+                        Err(trouble) => {
+                            let (code, reason) = trouble.close_code();
+                            Some(Over::Closing(code, reason))
+                        }
                     };
                     if let Some(over) = over {
                         return over;
@@ -191,7 +189,7 @@ impl Conversation {
             Ok(principal) if principal.owner == self.kernel.owner => principal,
             _ => return Some(Over::Closing(code::POLICY, "the key is not valid any more")),
         };
-        let has_room = self.kernel.enqueue(request, principal, &self.outbox);
+        let has_room = self.kernel.enqueue(&self.app.memory.waiting, request, principal, &self.outbox);
         (!has_room).then_some(Over::Closing(code::TRY_AGAIN, "too many requests wait already"))
     }
 }
@@ -221,16 +219,4 @@ async fn stopped(app: &App, kernel: &Kernel) {
 
 fn is_too_large(error: &axum::Error) -> bool {
     error.to_string().contains("too long") || error.to_string().contains("too large")
-}
-
-async fn close(mut socket: WebSocket, code: u16, reason: &'static str) {
-    let goodbye = Message::Close(Some(CloseFrame { code, reason: reason.into() }));
-    if let Ok(Ok(())) = tokio::time::timeout(GOODBYE, socket.send(goodbye)).await {
-        wait_for_end(socket).await;
-    }
-}
-
-async fn wait_for_end(mut socket: WebSocket) {
-    let end = async { while let Some(Ok(_)) = socket.recv().await {} };
-    let _ = tokio::time::timeout(GOODBYE, end).await;
 }

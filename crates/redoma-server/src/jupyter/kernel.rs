@@ -16,6 +16,7 @@ use super::messages::{Channel, Outgoing, Parent, Request, Sender};
 use super::outbox::{End, Outbox};
 use super::specs::Spec;
 use super::{now, random};
+use crate::memory::{Pool, Share};
 
 /// KiB of requests that may wait.
 const MOST_WAITING_KIB: u32 = 9 << 10;
@@ -79,6 +80,7 @@ pub struct Work {
     /// A cell before it failed.
     pub is_aborted: bool,
     _room: OwnedSemaphorePermit,
+    _memory: Share,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -194,12 +196,19 @@ impl Kernel {
     }
 
     /// A request that waits for those before it; whether there is room for it.
-    pub fn enqueue(&self, request: Request, principal: Principal, asker: &Arc<Outbox>) -> bool {
+    pub fn enqueue(
+        &self,
+        memory: &Arc<Pool>,
+        request: Request,
+        principal: Principal,
+        asker: &Arc<Outbox>,
+    ) -> bool {
         let kib = (request.size() / 1024 + 1).max(LEAST_KIB);
         let kib = u32::try_from(kib).unwrap_or(MOST_WAITING_KIB).min(MOST_WAITING_KIB);
         let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(kib) else { return false };
+        let Ok(memory) = memory.take(&self.owner, request.size()) else { return false };
         let (asker, epoch) = (Arc::clone(asker), self.epoch.load(Ordering::SeqCst));
-        let work = Work { request, principal, asker, epoch, is_aborted: false, _room: room };
+        let work = Work { request, principal, asker, epoch, is_aborted: false, _room: room, _memory: memory };
         let is_urgent = work.request.channel == Channel::Control && work.request.kind != "execute_request";
         let queue = if is_urgent { &self.control } else { &self.shell };
         queue.send(work).is_ok()

@@ -5,15 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::ws::Message;
+use redoma_model::Owner;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::framing::{Encoded, Framing};
+use crate::memory::{Pool, Share};
 
 /// KiB that wait for one client at most.
 const MOST_KIB: u32 = 8 << 10;
 /// How long there may be no room for more.
 const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(50) } else { Duration::from_secs(10) };
+
+/// How often it is looked whether there is memory again.
+const RETRY: Duration = Duration::from_millis(20);
 
 /// Why a connection is ended from this side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +38,8 @@ pub struct Outbox {
     pub name: Option<String>,
     sender: UnboundedSender<Queued>,
     room: Arc<Semaphore>,
+    /// The memory of all clients together, and whose share of it this one takes.
+    memory: (Arc<Pool>, Owner),
     end: watch::Sender<Option<End>>,
 }
 
@@ -41,13 +48,18 @@ pub struct Outbox {
 pub struct Queued {
     pub frame: Message,
     _room: OwnedSemaphorePermit,
+    _memory: Share,
 }
 
 impl Outbox {
-    pub fn new(framing: Framing, name: Option<String>) -> (Arc<Self>, UnboundedReceiver<Queued>) {
+    pub fn new(
+        framing: Framing,
+        name: Option<String>,
+        memory: (Arc<Pool>, Owner),
+    ) -> (Arc<Self>, UnboundedReceiver<Queued>) {
         let (sender, receiver) = unbounded_channel();
         let room = Arc::new(Semaphore::new(MOST_KIB as usize));
-        let outbox = Self { framing, name, sender, room, end: watch::Sender::new(None) };
+        let outbox = Self { framing, name, sender, room, memory, end: watch::Sender::new(None) };
         (Arc::new(outbox), receiver)
     }
 
@@ -57,18 +69,32 @@ impl Outbox {
             return false;
         }
         let frame = message.frame(self.framing);
-        let kib = match &frame {
+        let bytes = match &frame {
             Message::Text(text) => text.len(),
             Message::Binary(bytes) => bytes.len(),
             _ => 0,
-        } / 1024;
-        let kib = u32::try_from(kib + 1).unwrap_or(MOST_KIB).min(MOST_KIB);
-        let room = Arc::clone(&self.room).acquire_many_owned(kib);
-        let Ok(Ok(room)) = tokio::time::timeout(PATIENCE, room).await else {
+        };
+        let kib = u32::try_from(bytes / 1024 + 1).unwrap_or(MOST_KIB).min(MOST_KIB);
+        let room = async {
+            let room = Arc::clone(&self.room).acquire_many_owned(kib).await;
+            (room, self.memory(bytes).await)
+        };
+        let Ok((Ok(room), memory)) = tokio::time::timeout(PATIENCE, room).await else {
             self.end(End::Slow);
             return false;
         };
-        self.sender.send(Queued { frame, _room: room }).is_ok()
+        self.sender.send(Queued { frame, _room: room, _memory: memory }).is_ok()
+    }
+
+    /// Waits until the owner may have so much more memory.
+    async fn memory(&self, bytes: usize) -> Share {
+        let (pool, owner) = &self.memory;
+        loop {
+            if let Ok(share) = pool.take(owner, bytes) {
+                return share;
+            }
+            tokio::time::sleep(RETRY).await;
+        }
     }
 
     pub fn end(&self, why: End) {
@@ -89,10 +115,13 @@ mod tests {
 
     use super::super::messages::{Channel, Parent, Sender};
     use super::*;
+    use crate::memory::Memory;
 
     #[tokio::test]
     async fn who_does_not_read_is_let_go() {
-        let (outbox, mut receiver) = Outbox::new(Framing::Default, None);
+        let owner = Owner { client: "chat".to_owned(), user: None };
+        let memory = (Memory::new(8 << 20).leaving, owner);
+        let (outbox, mut receiver) = Outbox::new(Framing::Default, None, memory);
         let content = json!({ "text": "x".repeat(900_000) });
         let message = Sender::new().unwrap().message(Channel::Iopub, "stream", &Parent::none(), &content);
         let mut sent = 0;

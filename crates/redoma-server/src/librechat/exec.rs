@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use super::{Claim, Error, outcome};
 use crate::App;
 use crate::auth::Caller;
-use crate::body::{JsonBody, short_list};
+use crate::body::{JsonBody, Weigh, no_room, short_list};
 use crate::executing;
 use crate::failure::Failure;
 use crate::listen::Line;
@@ -54,6 +54,28 @@ pub(super) struct WireFile {
 enum Version {
     Number(u64),
     Text(String),
+}
+
+impl Weigh for ExecBody {
+    fn weight(&self) -> usize {
+        let texts = [&self.user_id, &self.session_id, &self.runtime_session_hint];
+        self.lang.weight()
+            + self.code.weight()
+            + self.args.0.weight()
+            + self.files.weight()
+            + texts.into_iter().map(Weigh::weight).sum::<usize>()
+    }
+}
+
+impl Weigh for WireFile {
+    fn weight(&self) -> usize {
+        let version = match &self.version {
+            Some(Version::Text(text)) => text.weight(),
+            Some(Version::Number(_)) | None => 0,
+        };
+        let texts = [&self.storage_session_id, &self.session_id, &self.kind, &self.resource_id];
+        self.id.weight() + self.name.weight() + version + texts.into_iter().map(Weigh::weight).sum::<usize>()
+    }
 }
 
 /// One result in both generations' words.
@@ -156,9 +178,10 @@ pub(super) async fn exec(
     caller: Caller,
     headers: HeaderMap,
     line: Line,
-    JsonBody(body, _room): JsonBody<ExecBody>,
+    JsonBody(body, room): JsonBody<ExecBody>,
 ) -> Result<Json<ExecAnswer>, Error> {
     let principal = caller.or_named(body.user_id.as_deref())?;
+    let room = room.moved_to(&principal.owner).map_err(|_| no_room())?;
     let session = body.session_id.as_deref().and_then(|id| id.parse::<SessionId>().ok());
     let language = language(&body.lang);
     if let Err(unknown) = app.interpreter.languages().by_name(language) {
@@ -166,7 +189,7 @@ pub(super) async fn exec(
         return Ok(Json(ExecAnswer::not_run(target.id(), unknown.to_string())));
     }
     let (files, missing) = references(body.files);
-    let permit = executing::permit(&app, &principal)?;
+    let permit = executing::permit(&app, &principal)?.holding(room);
     // After all checks: a new conversation opens a session.
     let hint = body.runtime_session_hint.filter(|hint| !hint.is_empty());
     let target = match &hint {

@@ -22,7 +22,7 @@ use super::programs::{PATIENCE, Program, request_name};
 use super::{Error, outcome};
 use crate::App;
 use crate::auth::Caller;
-use crate::body::{JsonBody, short_list};
+use crate::body::{JsonBody, Weigh, no_room, short_list};
 use crate::executing::{self, Event};
 use crate::failure::Failure;
 use crate::rates::Permit;
@@ -62,17 +62,41 @@ struct ToolResult {
     error_message: Option<String>,
 }
 
+impl Weigh for Body {
+    fn weight(&self) -> usize {
+        let texts = [&self.code, &self.lang, &self.session_id, &self.user_id, &self.continuation_token];
+        self.tools.weight()
+            + self.files.weight()
+            + self.tool_results.weight()
+            + texts.into_iter().map(Weigh::weight).sum::<usize>()
+    }
+}
+
+impl Weigh for Tool {
+    fn weight(&self) -> usize {
+        self.name.weight()
+    }
+}
+
+impl Weigh for ToolResult {
+    fn weight(&self) -> usize {
+        let result = self.result.as_ref().map_or(0, |result| result.get().len());
+        self.call_id.weight() + self.error_message.weight() + result
+    }
+}
+
 pub(super) async fn programmatic(
     State(app): State<Arc<App>>,
     caller: Caller,
     headers: HeaderMap,
-    JsonBody(body, _room): JsonBody<Body>,
+    JsonBody(body, room): JsonBody<Body>,
 ) -> Result<Response, Error> {
     let principal = caller.or_named(body.user_id.as_deref())?;
+    let room = room.moved_to(&principal.owner).map_err(|_| no_room())?;
     // One that goes on was permitted when it began.
-    let permit = match body.continuation_token {
-        Some(_) => None,
-        None => Some(executing::permit(&app, &principal)?),
+    let (permit, _room) = match body.continuation_token {
+        Some(_) => (None, Some(room)),
+        None => (Some(executing::permit(&app, &principal)?.holding(room)), None),
     };
     let turn = app.queued(app.admission.enter(&principal.owner)).await?;
     let mut program = match (&body.continuation_token, permit) {
@@ -243,6 +267,12 @@ fn ended(execution: &Execution) -> Value {
 #[derive(Debug, Deserialize)]
 pub(super) struct CancelBody {
     request_id: String,
+}
+
+impl Weigh for CancelBody {
+    fn weight(&self) -> usize {
+        self.request_id.weight()
+    }
 }
 
 /// Ends what goes on under this name. Best effort: it may be over.

@@ -23,6 +23,7 @@ use crate::body::JsonBody;
 use crate::executing;
 use crate::failure::{Failure, Problem};
 use crate::listen::Line;
+use crate::memory::Share;
 
 /// What the body asks for, in this place.
 pub(super) fn request(
@@ -78,14 +79,15 @@ async fn answer(
     target: Target,
     (headers, line): (&HeaderMap, &Line),
     body: ExecutionBody,
+    room: Share,
 ) -> Result<Response, Failure> {
     let wants_events = wants_events(headers);
     let request = request(&app, target, body, wants_events)?;
+    let permit = executing::permit(&app, &principal)?.holding(room);
     if wants_events {
-        let permit = executing::permit(&app, &principal)?;
         return Ok(stream::events(app, principal, request, permit));
     }
-    let execution = executing::execute(&app, principal, request, line).await?;
+    let execution = executing::execute(&app, principal, request, permit, line).await?;
     Ok(Json(ExecutionView::from(execution)).into_response())
 }
 
@@ -108,14 +110,14 @@ pub async fn run(
     Path(session): Path<String>,
     headers: HeaderMap,
     line: Line,
-    JsonBody(body, _room): JsonBody<ExecutionBody>,
+    JsonBody(body, room): JsonBody<ExecutionBody>,
 ) -> Result<Response, Failure> {
     let target = if wants_events(&headers) {
         target(&app, &principal, &session)?
     } else {
         Target::Session(id(&session, "session")?)
     };
-    answer(app, principal, target, (&headers, &line), body).await
+    answer(app, principal, target, (&headers, &line), body, room).await
 }
 
 /// Run a program in a new session of its own.
@@ -126,10 +128,10 @@ pub async fn run_once(
     Caller(principal): Caller,
     headers: HeaderMap,
     line: Line,
-    JsonBody(body, _room): JsonBody<ExecutionBody>,
+    JsonBody(body, room): JsonBody<ExecutionBody>,
 ) -> Result<Response, Failure> {
     let target = app.interpreter.new_target(&principal, None)?;
-    answer(app, principal, target, (&headers, &line), body).await
+    answer(app, principal, target, (&headers, &line), body, room).await
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

@@ -13,7 +13,7 @@ use super::wire::{KernelView, SessionView};
 use super::{blocking, id};
 use crate::App;
 use crate::auth::Caller;
-use crate::body::JsonBody;
+use crate::body::{JsonBody, Weigh};
 use crate::failure::{Failure, Problem};
 
 /// What a session's kernel is doing.
@@ -68,6 +68,12 @@ pub struct UndoBody {
     cells: Option<u64>,
 }
 
+impl Weigh for UndoBody {
+    fn weight(&self) -> usize {
+        0
+    }
+}
+
 /// What became of a session whose last cells were undone.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct UndoView {
@@ -107,6 +113,12 @@ pub async fn undo(
 #[serde(deny_unknown_fields)]
 pub struct BranchBody {
     name: Option<String>,
+}
+
+impl Weigh for BranchBody {
+    fn weight(&self) -> usize {
+        self.name.weight()
+    }
 }
 
 /// A new session that goes on from another.

@@ -14,7 +14,7 @@ use super::wire::{KeyView, RoleView};
 use super::{blocking, id};
 use crate::App;
 use crate::auth::{Caller, valid_user};
-use crate::body::JsonBody;
+use crate::body::{JsonBody, Weigh};
 use crate::failure::{Failure, Problem};
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -45,6 +45,12 @@ pub struct KeyBody {
     label: Option<String>,
     /// The profile of those who come with it, instead of the default one.
     profile: Option<String>,
+}
+
+impl Weigh for KeyBody {
+    fn weight(&self) -> usize {
+        self.client.weight() + self.user.weight() + self.label.weight() + self.profile.weight()
+    }
 }
 
 /// Make a key.

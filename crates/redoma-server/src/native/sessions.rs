@@ -15,7 +15,7 @@ use super::wire::{RetentionField, SessionView};
 use super::{blocking, id};
 use crate::App;
 use crate::auth::Caller;
-use crate::body::JsonBody;
+use crate::body::{JsonBody, Weigh};
 use crate::failure::{Failure, Problem};
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -25,6 +25,12 @@ pub struct NewSession {
     /// One of the server's profiles.
     profile: Option<String>,
     retention: Option<RetentionField>,
+}
+
+impl Weigh for NewSession {
+    fn weight(&self) -> usize {
+        self.name.weight() + self.profile.weight()
+    }
 }
 
 /// A new session.
@@ -105,6 +111,12 @@ pub async fn get(
 pub struct SessionChange {
     name: Option<String>,
     retention: Option<RetentionField>,
+}
+
+impl Weigh for SessionChange {
+    fn weight(&self) -> usize {
+        self.name.weight()
+    }
 }
 
 /// Rename a session, or keep it longer.

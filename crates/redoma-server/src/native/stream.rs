@@ -17,15 +17,18 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::{Sender, UnboundedReceiver, unbounded_channel};
 
 use super::executions::{request, target};
-use super::wire::ExecutionView;
+use super::wire::{ExecutionBody, ExecutionView};
 use crate::App;
 use crate::admission::Turn;
 use crate::auth::Caller;
+use crate::body::{Weigh, no_room};
 use crate::download::Pieces;
 use crate::executing::{self, Event, RunningProgram};
 use crate::failure::Failure;
+use crate::memory::Share;
 use crate::rates::Permit;
 use crate::telemetry;
+use crate::websocket::{self, READ_BUFFER, Socket};
 
 /// So that nobody on the way takes a silent connection for a dead one.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -152,39 +155,82 @@ pub async fn websocket(
     upgrade: WebSocketUpgrade,
 ) -> Result<Response, Failure> {
     let target = target(&app, &principal, &session)?;
+    let place = app.sockets.admit(&app, &principal.owner, &parts)?;
     let most = app.config.most_json;
-    let upgrade = upgrade.max_message_size(most).max_frame_size(most);
-    Ok(upgrade.on_upgrade(move |socket| async move {
+    let upgrade = upgrade.read_buffer_size(READ_BUFFER).max_message_size(most).max_frame_size(most);
+    Ok(upgrade.on_upgrade(move |mut socket| async move {
         // `parts` holds the connection's place, as long as this goes on. Whoever has gone is not told anything.
-        let _ = converse(&app, &parts, &target, socket).await;
+        if let Err(End::Trouble(trouble)) = converse(&app, &parts, &target, &place, &mut socket).await {
+            let (code, reason) = trouble.close_code();
+            websocket::close(socket, code, reason).await;
+        }
     }))
 }
 
-async fn converse(app: &Arc<App>, parts: &Parts, target: &Target, mut socket: WebSocket) -> Result<(), Gone> {
+/// Why a conversation ends early.
+enum End {
+    Gone,
+    Trouble(websocket::Trouble),
+}
+
+impl From<Gone> for End {
+    fn from(_: Gone) -> Self {
+        Self::Gone
+    }
+}
+
+impl From<websocket::Trouble> for End {
+    fn from(trouble: websocket::Trouble) -> Self {
+        Self::Trouble(trouble)
+    }
+}
+
+async fn converse(
+    app: &Arc<App>,
+    parts: &Parts,
+    target: &Target,
+    place: &Socket,
+    socket: &mut WebSocket,
+) -> Result<(), End> {
     let mut stopping = app.stopping.subscribe();
     loop {
+        place.resume();
         let message = tokio::select! {
-            message = tokio::time::timeout(IDLE, socket.recv()) => message,
+            message = tokio::time::timeout(IDLE, place.receive(socket)) => message,
             _ = stopping.wait_for(|is_stopping| *is_stopping) => return Ok(()),
         };
-        let Ok(Some(Ok(message))) = message else { return Ok(()) };
+        let Ok(message) = message else { return Ok(()) };
+        let Some(Ok(message)) = message? else { return Ok(()) };
         let Message::Text(text) = message else { continue };
         // Each time anew: a key may have been revoked, a token may be over.
         let principal = match app.auth.still_valid(&app.interpreter, parts) {
             Ok(principal) => principal,
-            Err(failure) => return say(&mut socket, error(&failure)).await,
+            Err(failure) => return Ok(say(socket, error(&failure)).await?),
         };
-        let parsed = serde_json::from_str(&text)
-            .map_err(|error| Failure::bad_request(format!("not an execution: {error}")))
-            .and_then(|body| request(app, target.clone(), body, true));
+        let parsed = parse(app, &principal, target, &text);
+        drop(text);
         match parsed {
-            Ok(request) => {
+            Ok((request, room)) => {
                 let trace = telemetry::of_message(app, ROUTE, Some(&parts.headers));
-                telemetry::under(trace, run(app, principal, request, &mut socket)).await?;
+                telemetry::under(trace, run(app, principal, request, room, (place, &mut *socket))).await?;
             }
-            Err(failure) => say(&mut socket, error(&failure)).await?,
+            Err(failure) => say(socket, error(&failure)).await?,
         }
     }
+}
+
+/// What a message asks for, with the memory that it takes.
+fn parse(
+    app: &App,
+    principal: &Principal,
+    target: &Target,
+    text: &str,
+) -> Result<(ExecutionRequest, Share), Failure> {
+    let body: ExecutionBody = serde_json::from_str(text)
+        .map_err(|error| Failure::bad_request(format!("not an execution: {error}")))?;
+    let room = app.memory.waiting.share(&principal.owner);
+    room.try_grow_to(body.weight()).map_err(|_| no_room())?;
+    Ok((request(app, target.clone(), body, true)?, room))
 }
 
 async fn say(socket: &mut WebSocket, (event, data): (&'static str, Value)) -> Result<(), Gone> {
@@ -196,18 +242,20 @@ async fn run(
     app: &Arc<App>,
     principal: Principal,
     request: ExecutionRequest,
-    socket: &mut WebSocket,
-) -> Result<(), Gone> {
+    room: Share,
+    (place, socket): (&Socket, &mut WebSocket),
+) -> Result<(), End> {
     let begun = started(&request);
     let permit = match executing::permit(app, &principal) {
-        Ok(permit) => permit,
-        Err(failure) => return say(socket, error(&failure)).await,
+        Ok(permit) => permit.holding(room),
+        Err(failure) => return Ok(say(socket, error(&failure)).await?),
     };
     let mut watched = match Watched::start(app, principal, request, permit).await {
         Ok(watched) => watched,
-        Err(failure) => return say(socket, error(&failure)).await,
+        Err(failure) => return Ok(say(socket, error(&failure)).await?),
     };
     say(socket, begun).await?;
+    place.resume();
     loop {
         tokio::select! {
             event = watched.events.recv() => match event {
@@ -218,9 +266,9 @@ async fn run(
                 }
                 None => break,
             },
-            message = socket.recv() => match message {
+            message = place.receive(socket) => match message? {
                 Some(Ok(Message::Text(text))) if is_cancel(&text) => watched.running.cancel(),
-                Some(Ok(Message::Close(_)) | Err(_)) | None => return Err(Gone),
+                Some(Ok(Message::Close(_)) | Err(_)) | None => return Err(End::Gone),
                 Some(Ok(_)) => {}
             },
             () = tokio::time::sleep(HEARTBEAT) => {
@@ -228,7 +276,7 @@ async fn run(
             }
         }
     }
-    say(socket, watched.end().await).await
+    Ok(say(socket, watched.end().await).await?)
 }
 
 fn is_cancel(text: &str) -> bool {

@@ -5,7 +5,7 @@ use redoma_model::{Origin, Retention, Role, RunReport, Session, StoredFile};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::body::short_list;
+use crate::body::{Weigh, short_list};
 
 /// Milliseconds since 1970 as `2026-11-15T14:30:00.000Z`.
 pub fn time(ms: i64) -> String {
@@ -123,6 +123,12 @@ pub struct ExecutionBody {
     pub timeout_ms: Option<u64>,
     /// Whether it finds the variables of the cells before it and leaves its own [true in a session].
     pub stateful: Option<bool>,
+}
+
+impl Weigh for ExecutionBody {
+    fn weight(&self) -> usize {
+        self.language.weight() + self.code.weight() + self.arguments.weight()
+    }
 }
 
 /// What there is to say of a cell of a live session.

@@ -27,6 +27,7 @@ use axum::http::StatusCode;
 use redoma_model::{Principal, Rates, Role};
 
 use crate::failure::Failure;
+use crate::memory::Share;
 pub use headers::with_standing;
 use keeping::Keeper;
 pub use ledger::Wanted;
@@ -87,14 +88,14 @@ impl RateLimits {
     pub fn check(&self, who: &Principal, rates: &Rates, wanted: Wanted) -> Result<Permit, Failure> {
         let claims = claims(who, rates);
         if claims.is_empty() {
-            return Ok(Permit { books: Arc::clone(&self.books), claims, wanted });
+            return Ok(Permit { books: Arc::clone(&self.books), claims, wanted, memory: None });
         }
         let taken = self.books.lock().take(&claims, wanted, self.books.now());
         self.books.has_changed.store(true, Ordering::Relaxed);
         match taken {
             Ok((claims, standing)) => {
                 headers::note(standing);
-                Ok(Permit { books: Arc::clone(&self.books), claims, wanted })
+                Ok(Permit { books: Arc::clone(&self.books), claims, wanted, memory: None })
             }
             Err((refused, standing)) => {
                 headers::note(standing);
@@ -122,9 +123,18 @@ pub struct Permit {
     books: Arc<Books>,
     claims: Claims,
     wanted: Wanted,
+    /// The memory of the request.
+    memory: Option<Share>,
 }
 
 impl Permit {
+    /// Holds the memory of what was permitted as long as that goes on.
+    pub fn holding(self, memory: Share) -> Self {
+        let mut permit = self;
+        permit.memory = Some(memory);
+        permit
+    }
+
     /// Counts what was used.
     pub fn charge(&self, cpu: Duration, bytes: u64) {
         let is_something = bytes > 0 || !cpu.is_zero();
@@ -149,6 +159,7 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
+        self.memory = None;
         if !self.claims.is_empty() {
             self.books.lock().end(&self.claims, self.wanted);
         }

@@ -71,6 +71,8 @@ pub struct ServerSettings {
     pub max_request: Option<ByteSize>,
     /// Connections at the same time [4096]
     pub connections: Option<usize>,
+    /// Connections of one address before a key was shown [128]
+    pub connections_per_address: Option<usize>,
     /// How long programs may go on when the server is told to end [30s]
     pub shutdown_grace: Option<Span>,
     /// Reverse proxies, as addresses or networks, whose X-Forwarded-For is believed [none]
