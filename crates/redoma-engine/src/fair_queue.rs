@@ -61,7 +61,13 @@ struct Line<W> {
     last_served: u64,
 }
 
-/// Whether somebody who would then have so much leaves enough for others.
+/// Whether an owner that has `had` may have one more of what is free: a first one always, a further one only if what it then
+/// has is at most [`GREED`] times what stays free.
+pub fn is_fair(had: usize, free: usize) -> bool {
+    leaves_room(Sharing::Fair, had, free)
+}
+
+/// The same, for queues that need not be fair.
 fn leaves_room(sharing: Sharing, had: usize, free: usize) -> bool {
     free > 0 && (had == 0 || sharing == Sharing::FirstCome || had < GREED.saturating_mul(free - 1))
 }

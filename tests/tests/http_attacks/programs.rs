@@ -53,17 +53,30 @@ fn programs_that_nobody_continues_make_room_again() {
         ));
         assert!(tokens.len() < 200, "there is no end to it");
     }
-    // Others are not in their way, and each that ends makes room.
-    let other = server.key("client", "other");
-    let body = json!({ "lang": "bash", "code": "echo fine", "tools": [] });
-    let answer = server.post("/v1/exec/programmatic").key(&other).json(&body).send();
-    assert_eq!(answer.json()["stdout"], "fine\n", "{}", answer.text());
+    // Each that ends makes room.
     let (token, call) = &tokens[0];
     let results = json!([{ "call_id": call, "result": 1, "is_error": false }]);
     let body = json!({ "continuation_token": token, "tool_results": results });
     let answer = server.post("/v1/exec/programmatic").key(ADMIN).json(&body).send();
     assert_eq!(answer.json()["status"], "completed", "{}", answer.text());
     assert_eq!(start(server, "t '{}'", &tools).status, 200);
+    // A second user who takes all that they can get.
+    let second = server.key("client", "second");
+    let waits = json!({ "lang": "bash", "code": "t '{}'", "tools": tools });
+    let mut taken = 0;
+    while server.post("/v1/exec/programmatic").key(&second).json(&waits).send().status == 200 {
+        taken += 1;
+    }
+    // Others find a place all the same.
+    let body = json!({ "lang": "bash", "code": "echo fine", "tools": [] });
+    for number in 0..3 {
+        let other = server.key("client", &format!("other {number}"));
+        let answer = server.post("/v1/exec/programmatic").key(&other).json(&body).send();
+        assert_eq!(answer.json()["stdout"], "fine\n", "{} and {taken}: {}", tokens.len(), answer.text());
+        // It keeps a place, so that the next one needs another.
+        let answer = server.post("/v1/exec/programmatic").key(&other).json(&waits).send();
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
 }
 
 #[test]

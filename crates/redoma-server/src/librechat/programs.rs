@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::http::HeaderMap;
+use redoma_engine::fair_queue::is_fair;
 use redoma_engine::{Answers, Cancel};
 use redoma_model::{Owner, Principal, SessionId};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -14,11 +15,12 @@ use crate::failure::Failure;
 
 /// How long a program waits for its tools' answers.
 pub(super) const PATIENCE: Duration = Duration::from_mins(5);
-/// Programs at the same time, whether they run or wait. Each has a thread and a sandbox, and one that waits for one tool may go
-/// on with something else, up to its limits.
-const MOST: usize = 64;
-/// Of one user, or of one client that names nobody.
-const MOST_OF_ONE: usize = 32;
+/// Maximum number of programs at the same time, whether they run or wait. Each has a thread and a sandbox, and one that waits for
+/// one tool may go on with something else, up to its limits. The places are shared as turns are: an owner gets a further one
+/// while it then has at most three times what stays free. The first is always given.
+const MAX_PROGRAMS: usize = 64;
+/// Maximum number of programs of one owner.
+const MAX_PER_OWNER: usize = 32;
 
 /// What the façade remembers.
 #[derive(Debug, Default)]
@@ -93,8 +95,11 @@ impl Programs {
         let mut alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
         let all: usize = alive.values().sum();
         let own = alive.get(owner).copied().unwrap_or(0);
-        if all >= MOST || own >= MOST_OF_ONE {
+        if all >= MAX_PROGRAMS {
             return Err(Failure::busy("too many programs run or wait for their tools; try again"));
+        }
+        if own >= MAX_PER_OWNER || !is_fair(own, MAX_PROGRAMS - all) {
+            return Err(Failure::busy("too many programs of yours run or wait for their tools; try again"));
         }
         alive.insert(owner.clone(), own + 1);
         Ok(Place { owner: owner.clone(), alive: Arc::clone(&self.alive) })
