@@ -12,10 +12,10 @@ use redoma_model::Role;
 use tower::ServiceExt;
 
 use crate::App;
-use crate::auth::{PathKey, Peer};
+use crate::auth::{OverTls, PathKey, Peer};
 use crate::connections::Busy;
 use crate::failure::Failure;
-use crate::rates::{client_address, with_standing};
+use crate::rates::{client_address, is_over_tls, with_standing};
 use crate::telemetry::TraceId;
 
 const REQUEST_ID: &str = "x-request-id";
@@ -30,6 +30,9 @@ pub(crate) async fn answer(
     let start = Instant::now();
     let proxies = &app.config.trusted_proxies;
     let id = request_id(&request);
+    if is_over_tls(peer.0.ip(), request.headers(), proxies) {
+        request.extensions_mut().insert(OverTls);
+    }
     peer.0.set_ip(client_address(peer.0.ip(), request.headers(), proxies));
     request.extensions_mut().insert(peer);
     if let Some((key, rest)) = key_in_path(request.uri()) {

@@ -375,3 +375,51 @@ fn a_server_without_keys_answers_to_this_host_only() {
     assert_eq!(socket.clone().header("Origin", "http://evil.example").send().status, 403);
     world.assert_sound();
 }
+
+/// A page of a neighbouring host can set cookies for this one, but it does not know what belongs to a login.
+#[test]
+fn a_planted_xsrf_cookie_is_worth_nothing() {
+    let world = World::with("[server]\ntrusted_proxies = [\"127.0.0.1\"]", |command| command);
+    let server = &world.server;
+    let key = server.key("user", "ana");
+    let set = |answer: &Answer| answer.header("set-cookie").unwrap().to_owned();
+    let pair = |cookie: &str| cookie.split(';').next().unwrap().to_owned();
+    let planted = "a".repeat(64);
+    let form = |cookie: &str| server.get("/jupyter/login").header("Cookie", cookie).send();
+    let own = pair(&set(&form(&format!("_xsrf={planted}"))));
+    assert_ne!(own, format!("_xsrf={planted}"), "a login would be made with a value that others know");
+    let log_in = |scheme: &str, cookie: &str| {
+        let body = format!("{cookie}&password={key}");
+        let request =
+            server.post("/jupyter/login").header("Cookie", cookie).header("X-Forwarded-Proto", scheme);
+        request.body("application/x-www-form-urlencoded", body).send()
+    };
+    let answer = log_in("http", &own);
+    assert_eq!(answer.status, 302, "{}", answer.text());
+    assert!(!set(&answer).contains("Secure"), "{}", set(&answer));
+    let login = pair(&set(&answer));
+    let start = |xsrf: &str| {
+        let (_, token) = xsrf.split_once('=').unwrap();
+        let request = server.post("/jupyter/api/kernels").header("Cookie", &format!("{login}; {xsrf}"));
+        request.header("X-XSRFToken", token).json(&json!({})).send().status
+    };
+    assert_eq!(start(&format!("_xsrf={planted}")), 403);
+    // Another one that this server made, for another login.
+    let other = pair(&set(&form("")));
+    assert_eq!(log_in("http", &other).status, 302);
+    assert_eq!(start(&other), 403);
+    let log_out = server.post("/jupyter/logout").header("Cookie", &format!("{login}; _xsrf={planted}"));
+    assert_eq!(log_out.header("X-XSRFToken", &planted).send().status, 403);
+    assert_eq!(start(&own), 201);
+    // The value of a login that is there stays.
+    assert_eq!(pair(&set(&form(&format!("{login}; {own}")))), own);
+    // Behind TLS the cookies are for TLS only.
+    let over_tls = server.get("/jupyter/login").header("X-Forwarded-Proto", "https").send();
+    let answer = log_in("https", &pair(&set(&over_tls)));
+    for cookie in [set(&over_tls), set(&answer)] {
+        assert!(cookie.contains("; Secure") && cookie.contains("SameSite=Lax"), "{cookie}");
+        assert!(!cookie.contains("Path=/"), "it is sent to other façades: {cookie}");
+    }
+    assert!(set(&answer).contains("HttpOnly"));
+    world.assert_sound();
+}

@@ -157,6 +157,10 @@ impl From<BadUser> for Refusal {
 #[derive(Debug, Clone, Copy)]
 pub struct Peer(pub SocketAddr);
 
+/// The client's connection to a trusted proxy was encrypted.
+#[derive(Debug, Clone, Copy)]
+pub struct OverTls;
+
 /// Whose request it is, for what else reads it.
 #[derive(Debug, Clone)]
 pub struct Identified(pub Owner);

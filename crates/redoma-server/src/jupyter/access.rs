@@ -2,7 +2,7 @@
 //! façades take, or a cookie from a login.
 //!
 //! A browser sends a cookie along with what other pages make it do. So a request that comes by cookie alone has to show that
-//! it knows the `_xsrf` cookie's value too if it changes anything, and a WebSocket has to come from a page of this host.
+//! it knows the `_xsrf` value of that login too if it changes anything, and a WebSocket has to come from a page of this host.
 
 use std::sync::Arc;
 
@@ -20,6 +20,8 @@ use crate::failure::Failure;
 
 /// The cookie whose value a request has to repeat.
 pub const XSRF: &str = "_xsrf";
+/// Maximum number of bytes of that value.
+const MAX_XSRF: usize = 128;
 
 /// Whoever is asking; a handler that takes one can't be reached without.
 #[derive(Debug, Clone)]
@@ -59,10 +61,12 @@ fn given_key(parts: &Parts, app: &App) -> Result<Option<GivenKey>, Failure> {
     if has_credential(parts) {
         return Ok(None);
     }
-    let login = cookies(&parts.headers, COOKIE).find_map(|cookie| app.jupyter.logins.secret(cookie));
-    let Some(secret) = login else { return Ok(None) };
+    let logins = &app.jupyter.logins;
+    let login = cookies(&parts.headers, COOKIE).find_map(|cookie| Some((cookie, logins.secret(cookie)?)));
+    let Some((cookie, secret)) = login else { return Ok(None) };
+    let xsrf = arguments.xsrf.as_deref();
     if ![Method::GET, Method::HEAD, Method::OPTIONS].contains(&parts.method)
-        && !repeats_xsrf(&parts.headers, arguments.xsrf.as_deref())
+        && !repeated_xsrf(&parts.headers, xsrf).any(|value| logins.is_bound_to(cookie, value))
     {
         return Err(forbidden("'_xsrf' argument missing: repeat the cookie's value as X-XSRFToken"));
     }
@@ -85,12 +89,13 @@ pub fn cookies<'a>(headers: &'a HeaderMap, name: &'a str) -> impl Iterator<Item 
         .map(|(_, value)| value.trim_matches('"'))
 }
 
-/// Whether a header or the argument has the value of the cookie.
-pub fn repeats_xsrf(headers: &HeaderMap, argument: Option<&str>) -> bool {
+/// The values of the `_xsrf` cookie that a header or the argument has too.
+pub fn repeated_xsrf<'a>(headers: &'a HeaderMap, argument: Option<&'a str>) -> impl Iterator<Item = &'a str> {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let given = [header("x-xsrftoken"), header("x-csrftoken"), argument];
-    cookies(headers, XSRF)
-        .any(|expected| expected.len() >= 16 && given.iter().flatten().any(|given| *given == expected))
+    cookies(headers, XSRF).filter(move |expected| {
+        (16..=MAX_XSRF).contains(&expected.len()) && given.iter().flatten().any(|given| given == expected)
+    })
 }
 
 /// Whether a browser has no page of another host open here. Others don't say where they come from.
@@ -113,16 +118,20 @@ mod tests {
             .collect()
     }
 
+    fn repeats(headers: &HeaderMap, argument: Option<&str>) -> bool {
+        repeated_xsrf(headers, argument).next().is_some()
+    }
+
     #[test]
     fn a_cookie_alone_is_not_enough() {
         let token = "0123456789abcdef";
         let cookie = ("cookie", "a=b; _xsrf=0123456789abcdef; c=d");
-        assert!(!repeats_xsrf(&headers(&[cookie]), None));
-        assert!(!repeats_xsrf(&headers(&[cookie, ("x-xsrftoken", "0123456789abcdee")]), Some("x")));
-        assert!(!repeats_xsrf(&headers(&[("x-xsrftoken", token)]), Some(token)));
-        assert!(!repeats_xsrf(&headers(&[("cookie", "_xsrf="), ("x-xsrftoken", "")]), Some("")));
-        assert!(repeats_xsrf(&headers(&[cookie, ("x-xsrftoken", token)]), None));
-        assert!(repeats_xsrf(&headers(&[cookie]), Some(token)));
+        assert!(!repeats(&headers(&[cookie]), None));
+        assert!(!repeats(&headers(&[cookie, ("x-xsrftoken", "0123456789abcdee")]), Some("x")));
+        assert!(!repeats(&headers(&[("x-xsrftoken", token)]), Some(token)));
+        assert!(!repeats(&headers(&[("cookie", "_xsrf="), ("x-xsrftoken", "")]), Some("")));
+        assert!(repeats(&headers(&[cookie, ("x-xsrftoken", token)]), None));
+        assert!(repeats(&headers(&[cookie]), Some(token)));
     }
 
     #[test]

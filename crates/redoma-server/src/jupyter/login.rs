@@ -1,29 +1,37 @@
 //! Logging in with a password, which is a key: `GET /login` gives the `_xsrf` cookie, `POST /login` takes it back together
 //! with the key and gives another cookie, which stands for that key on this façade. The key itself is looked up at each use:
 //! when it is revoked, its logins are worth nothing.
+//!
+//! A login is bound to the `_xsrf` value that it was made with, and no other value counts for it: a page of a neighbouring host
+//! that plants a `_xsrf` cookie of its own gains nothing. The value is not derived from the login, since clients keep the
+//! one from before it. Cookies have no `Path`: browsers then send them to this façade only, also below a proxy's prefix, and
+//! Open WebUI's client finds them at IP addresses too.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use axum::Extension;
 use axum::body::to_bytes;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 
-use super::access::{XSRF, cookies, forbidden, repeats_xsrf};
+use super::access::{XSRF, cookies, forbidden, repeated_xsrf};
 use super::{Error, random};
 use crate::App;
-use crate::auth::{Caller, GivenKey};
+use crate::auth::{Caller, GivenKey, OverTls};
 use crate::failure::Failure;
 
 /// The cookie of somebody who has logged in.
 pub const COOKIE: &str = "redoma-jupyter";
 
-/// Logins that are remembered: in all, and of one key. Open WebUI logs in anew for each program that it runs.
-const MOST: usize = 8192;
-const MOST_OF_KEY: usize = 1024;
+/// Maximum number of logins: in all, and of one key. Open WebUI logs in anew for each program that it runs. One more evicts
+/// the login that was not used for longest, of the key with the most.
+const MAX_LOGINS: usize = 8192;
+const MAX_PER_KEY: usize = 1024;
 /// How long one is worth something after its last use, and at most.
 const IDLE: Duration = Duration::from_hours(2);
 const LONGEST: Duration = Duration::from_hours(24);
@@ -37,6 +45,8 @@ pub struct Logins(Mutex<HashMap<String, Login>>);
 
 struct Login {
     secret: String,
+    /// Hash of the `_xsrf` value that belongs to it.
+    xsrf: [u8; 32],
     begun: Instant,
     used: Instant,
 }
@@ -58,6 +68,11 @@ impl Logins {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether this `_xsrf` value belongs to a login. Compared by hashes: the time that takes tells nothing of the value.
+    pub fn is_bound_to(&self, cookie: &str, xsrf: &str) -> bool {
+        self.all().get(cookie).is_some_and(|login| login.xsrf == hash(xsrf))
+    }
+
     /// The key that a cookie stands for.
     pub fn secret(&self, cookie: &str) -> Option<String> {
         let now = Instant::now();
@@ -68,30 +83,45 @@ impl Logins {
     }
 
     /// Remembers one; the cookie for it.
-    fn begin(&self, secret: String) -> std::io::Result<String> {
+    fn begin(&self, secret: String, xsrf: &str) -> std::io::Result<String> {
         let (cookie, now) = (random::token()?, Instant::now());
         let mut all = self.all();
-        let is_full = all.len() >= MOST;
         let of_key = all.values().filter(|login| login.secret == secret).count();
-        if is_full || of_key >= MOST_OF_KEY {
+        if all.len() >= MAX_LOGINS || of_key >= MAX_PER_KEY {
             all.retain(|_, login| !login.is_over(now));
-            // Whoever has the most of them gives one up first.
-            let only_own = of_key >= MOST_OF_KEY;
-            let candidates = all.iter().filter(|(_, login)| !only_own || login.secret == secret);
-            let oldest = candidates.min_by_key(|(_, login)| login.used).map(|(cookie, _)| cookie.clone());
+            let from = if of_key >= MAX_PER_KEY { Some(secret.clone()) } else { key_with_the_most(&all) };
+            let of_that_key = all.iter().filter(|(_, login)| Some(&login.secret) == from.as_ref());
+            let oldest = of_that_key.min_by_key(|(_, login)| login.used).map(|(cookie, _)| cookie.clone());
             if let Some(oldest) = oldest
-                && (only_own || all.len() >= MOST)
+                && (of_key >= MAX_PER_KEY || all.len() >= MAX_LOGINS)
             {
                 all.remove(&oldest);
             }
         }
-        all.insert(cookie.clone(), Login { secret, begun: now, used: now });
+        all.insert(cookie.clone(), Login { secret, xsrf: hash(xsrf), begun: now, used: now });
         Ok(cookie)
     }
 
     fn end(&self, cookie: &str) {
         self.all().remove(cookie);
     }
+}
+
+fn key_with_the_most(all: &HashMap<String, Login>) -> Option<String> {
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for login in all.values() {
+        *counts.entry(&login.secret).or_default() += 1;
+    }
+    counts.into_iter().max_by_key(|(_, count)| *count).map(|(secret, _)| secret.to_owned())
+}
+
+fn hash(text: &str) -> [u8; 32] {
+    Sha256::digest(text).into()
+}
+
+/// Attributes of a cookie that came over TLS or did not.
+fn secure(over_tls: Option<&OverTls>) -> &'static str {
+    if over_tls.is_some() { "; Secure" } else { "" }
 }
 
 const PAGE: &str = "<!doctype html><meta charset=\"utf-8\"><title>Redoma</title>\
@@ -102,16 +132,20 @@ pub async fn page() -> Html<&'static str> {
     Html(PAGE)
 }
 
-pub async fn form(headers: HeaderMap) -> Result<Response, Error> {
-    // One that the browser has already stays: another window may rely on it.
-    let known = cookies(&headers, XSRF).find(|value| {
-        (32..=128).contains(&value.len()) && value.bytes().all(|byte| byte.is_ascii_alphanumeric())
-    });
-    let token = match known {
+pub async fn form(
+    State(app): State<Arc<App>>,
+    over_tls: Option<Extension<OverTls>>,
+    headers: HeaderMap,
+) -> Result<Response, Error> {
+    // The value of a login that the browser has already stays: another window may rely on it. Any other may be planted.
+    let is_known =
+        |value: &&str| cookies(&headers, COOKIE).any(|login| app.jupyter.logins.is_bound_to(login, value));
+    let token = match cookies(&headers, XSRF).find(is_known) {
         Some(token) => token.to_owned(),
         None => random::token().map_err(|error| Failure::internal(&error))?,
     };
-    let cookie = format!("{XSRF}={token}; Path=/; SameSite=Lax");
+    let secure = secure(over_tls.as_deref());
+    let cookie = format!("{XSRF}={token}; SameSite=Lax{secure}");
     Ok(([(header::SET_COOKIE, cookie)], Html(PAGE)).into_response())
 }
 
@@ -128,22 +162,31 @@ pub async fn log_in(State(app): State<Arc<App>>, request: Request) -> Result<Res
     let bytes = tokio::time::timeout(PATIENCE, to_bytes(body, MOST_FORM)).await;
     let Ok(Ok(bytes)) = bytes else { return Err(Failure::bad_request("the form did not arrive").into()) };
     let form = parse(&bytes);
-    if !repeats_xsrf(&parts.headers, form.xsrf.as_deref()) {
+    let Some(xsrf) = repeated_xsrf(&parts.headers, form.xsrf.as_deref()).next().map(str::to_owned) else {
         return Err(forbidden("'_xsrf' argument missing from POST: get /login first, with cookies").into());
-    }
+    };
     parts.extensions.insert(GivenKey { secret: form.password.clone(), way: "password" });
     let _known = Caller::from_request_parts(&mut parts, &app).await?;
-    let cookie = app.jupyter.logins.begin(form.password).map_err(|error| Failure::internal(&error))?;
-    let cookie = format!("{COOKIE}={cookie}; Path=/; HttpOnly; SameSite=Lax");
+    let cookie = app.jupyter.logins.begin(form.password, &xsrf).map_err(|error| Failure::internal(&error))?;
+    let secure = secure(parts.extensions.get());
+    let cookie = format!("{COOKIE}={cookie}; HttpOnly; SameSite=Lax{secure}");
     Ok((StatusCode::FOUND, [(header::SET_COOKIE, cookie.as_str()), (header::LOCATION, "./")]).into_response())
 }
 
-pub async fn log_out(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Response, Error> {
-    if !repeats_xsrf(&headers, None) {
+pub async fn log_out(
+    State(app): State<Arc<App>>,
+    over_tls: Option<Extension<OverTls>>,
+    headers: HeaderMap,
+) -> Result<Response, Error> {
+    let logins = &app.jupyter.logins;
+    let is_bound = |cookie: &&str| repeated_xsrf(&headers, None).any(|xsrf| logins.is_bound_to(cookie, xsrf));
+    let theirs: Vec<_> = cookies(&headers, COOKIE).filter(is_bound).collect();
+    if theirs.is_empty() {
         return Err(forbidden("'_xsrf' argument missing: repeat the cookie's value as X-XSRFToken").into());
     }
-    cookies(&headers, COOKIE).for_each(|cookie| app.jupyter.logins.end(cookie));
-    let cookie = format!("{COOKIE}=; Path=/; Max-Age=0; HttpOnly; SameSite=Lax");
+    theirs.into_iter().for_each(|cookie| logins.end(cookie));
+    let secure = secure(over_tls.as_deref());
+    let cookie = format!("{COOKIE}=; Max-Age=0; HttpOnly; SameSite=Lax{secure}");
     Ok(([(header::SET_COOKIE, cookie)], Html(PAGE)).into_response())
 }
 
@@ -161,13 +204,19 @@ mod tests {
     #[test]
     fn a_login_stands_for_its_key_and_there_are_not_too_many() {
         let logins = Logins::default();
-        let cookie = logins.begin("one".to_owned()).unwrap();
+        let cookie = logins.begin("one".to_owned(), "a").unwrap();
+        assert!(logins.is_bound_to(&cookie, "a") && !logins.is_bound_to(&cookie, "b"));
         assert_eq!(logins.secret(&cookie).as_deref(), Some("one"));
         assert_eq!(logins.secret("0"), None);
-        for _ in 0..MOST_OF_KEY + 10 {
-            logins.begin("two".to_owned()).unwrap();
+        for _ in 0..MAX_PER_KEY + 10 {
+            logins.begin("two".to_owned(), "b").unwrap();
         }
-        assert_eq!(logins.all().len(), MOST_OF_KEY + 1);
+        assert_eq!(logins.all().len(), MAX_PER_KEY + 1);
+        // More keys than there is room for: each evicts from the one with the most.
+        for number in 0..MAX_LOGINS + 100 {
+            logins.begin(format!("key {}", number % 9), "c").unwrap();
+        }
+        assert_eq!(logins.all().len(), MAX_LOGINS);
         assert_eq!(logins.secret(&cookie).as_deref(), Some("one"));
         logins.end(&cookie);
         assert_eq!(logins.secret(&cookie), None);
@@ -177,10 +226,10 @@ mod tests {
     fn old_logins_are_worth_nothing() {
         let now = Instant::now();
         let begun = now.checked_sub(LONGEST + Duration::from_secs(1)).unwrap();
-        assert!(Login { secret: String::new(), begun, used: now }.is_over(now));
+        assert!(Login { secret: String::new(), xsrf: [0; 32], begun, used: now }.is_over(now));
         let used = now.checked_sub(IDLE + Duration::from_secs(1)).unwrap();
-        assert!(Login { secret: String::new(), begun: used, used }.is_over(now));
-        assert!(!Login { secret: String::new(), begun: now, used: now }.is_over(now));
+        assert!(Login { secret: String::new(), xsrf: [0; 32], begun: used, used }.is_over(now));
+        assert!(!Login { secret: String::new(), xsrf: [0; 32], begun: now, used: now }.is_over(now));
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub use headers::with_standing;
 use keeping::Keeper;
 pub use ledger::Wanted;
 use ledger::{Claims, Ledger, Limit, Now, Refused, Who, seconds};
-pub use network::{Network, NotANetwork, client_address};
+pub use network::{Network, NotANetwork, client_address, is_over_tls};
 pub use refusals::{Refusals, Trickle};
 
 /// So many users, keys and addresses are remembered.

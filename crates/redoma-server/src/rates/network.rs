@@ -75,6 +75,7 @@ impl fmt::Display for Network {
 }
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
+const FORWARDED_PROTO: &str = "x-forwarded-proto";
 /// More hops than this nobody has.
 const MOST_HOPS: usize = 32;
 
@@ -97,6 +98,13 @@ pub fn client_address(peer: IpAddr, headers: &HeaderMap, proxies: &[Network]) ->
         }
     }
     client
+}
+
+/// Whether the client's connection was encrypted, as `X-Forwarded-Proto` says it. Only a trusted proxy is believed.
+pub fn is_over_tls(peer: IpAddr, headers: &HeaderMap, proxies: &[Network]) -> bool {
+    let said = headers.get_all(FORWARDED_PROTO).iter().filter_map(|value| value.to_str().ok());
+    let says_so = |line: &str| line.split(',').any(|scheme| scheme.trim().eq_ignore_ascii_case("https"));
+    proxies.iter().any(|network| network.contains(peer)) && said.into_iter().any(says_so)
 }
 
 /// `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1` or `[2001:db8::1]:80`.
