@@ -40,6 +40,11 @@ const MIGRATIONS: [&str; 3] = [
 
 /// How long one process waits for another (the server, `redoma keys`) to have written.
 const BUSY: Duration = Duration::from_secs(10);
+/// Connections for reading that are kept open. More are opened when more threads read at once, and closed after use: each
+/// holds descriptors and a page cache.
+const MAX_IDLE_READERS: usize = 8;
+/// KiB of pages that each connection may cache.
+const CACHE_KIB: i64 = 1024;
 
 #[derive(Debug)]
 pub struct Sqlite {
@@ -91,7 +96,14 @@ impl Sqlite {
         let idle = self.readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let connection = idle.map_or_else(|| connect(&self.path), Ok)?;
         let result = work(&connection);
-        self.readers.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+        let mut idle = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < MAX_IDLE_READERS {
+            idle.push(connection);
+        } else {
+            // Closing takes a moment, in which others can have theirs.
+            drop(idle);
+            drop(connection);
+        }
         result
     }
 
@@ -117,6 +129,8 @@ fn connect(path: &Path) -> Result<Connection, StoreError> {
         connection.busy_timeout(BUSY)?;
         use_log(&connection)?;
         connection.pragma_update(None, "trusted_schema", false)?;
+        // A negative number is in KiB, a positive one in pages.
+        connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
         connection.set_prepared_statement_cache_capacity(64);
         Ok(connection)
     };
@@ -387,5 +401,32 @@ impl Metadata for Sqlite {
             }
             Ok(found)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    #[test]
+    fn a_burst_of_readers_leaves_few_connections_open() {
+        const READERS: usize = 3 * MAX_IDLE_READERS;
+        let folder = tempfile::tempdir().unwrap();
+        let sqlite = Sqlite::open(&folder.path().join("db")).unwrap();
+        let all = Barrier::new(READERS);
+        std::thread::scope(|scope| {
+            for _ in 0..READERS {
+                scope.spawn(|| {
+                    sqlite.read(|connection| {
+                        // Each has a connection of its own while all are here.
+                        all.wait();
+                        sessions::totals(connection)
+                    })
+                });
+            }
+        });
+        assert_eq!(sqlite.readers.lock().unwrap().len(), MAX_IDLE_READERS);
     }
 }
