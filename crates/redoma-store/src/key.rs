@@ -1,6 +1,6 @@
 //! Keys: made here, shown once, kept as hashes.
 
-use redoma_model::{AuditedKey, KeyId, Owner, Role, Who};
+use redoma_model::{AuditedKey, KeyId, Name, Owner, Role, Who};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
@@ -58,7 +58,7 @@ pub struct KeyRecord {
 pub struct NewKey {
     pub role: Role,
     pub owner: Owner,
-    pub label: Option<String>,
+    pub label: Option<Name>,
     pub profile: Option<String>,
 }
 
@@ -69,7 +69,7 @@ impl NewKey {
             id: new_key_id()?,
             role,
             owner,
-            label,
+            label: label.map(Name::into_string),
             profile,
             created_at: now,
             revoked_at: None,

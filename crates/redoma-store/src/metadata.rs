@@ -2,7 +2,9 @@
 
 use std::fmt::Debug;
 
-use redoma_model::{ExecutionId, FileId, FileName, KeyId, Origin, Owner, Session, SessionId, StoredFile};
+use redoma_model::{
+    ExecutionId, FileId, FileName, KeyId, Name, Origin, Owner, Session, SessionId, StoredFile,
+};
 
 use crate::StoreError;
 use crate::blobs::BlobPath;
@@ -113,7 +115,7 @@ pub struct SessionQuery {
 /// What to change about a session.
 #[derive(Debug, Clone, Default)]
 pub struct SessionChange {
-    pub name: Option<Option<String>>,
+    pub name: Option<Option<Name>>,
     /// How long it lives unused; `Some(None)` is for ever.
     pub ttl: Option<Option<i64>>,
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use redoma_model::{
-    ExecutionId, FileId, FileName, KeyId, Origin, Owner, Resource, Retention, Role, Session, SessionId,
+    ExecutionId, FileId, FileName, KeyId, Name, Origin, Owner, Resource, Retention, Role, Session, SessionId,
     StoredFile,
 };
 
@@ -29,7 +29,7 @@ use crate::sqlite::Sqlite;
 #[derive(Debug, Clone)]
 pub struct NewSession {
     pub owner: Owner,
-    pub name: Option<String>,
+    pub name: Option<Name>,
     pub profile: String,
     pub resource: Option<Resource>,
     pub retention: Retention,
@@ -143,7 +143,7 @@ impl Store {
         Ok(Session {
             id: new_session_id()?,
             owner: new.owner,
-            name: new.name,
+            name: new.name.map(Name::into_string),
             profile: new.profile,
             resource: new.resource,
             created_at: now,
@@ -573,7 +573,7 @@ mod tests {
         store.clock = Clock::at(begun + 6 * DAY);
         store.touch_session(&touched.id).unwrap();
         store.commit(&written, Outcome::default()).unwrap();
-        let name = SessionChange { name: Some(Some("x".to_owned())), ttl: None };
+        let name = SessionChange { name: Some(Some("x".parse().unwrap())), ttl: None };
         assert!(store.change_session(&renamed.id, name).unwrap());
         store.clock = Clock::at(begun + 11 * DAY);
         assert_eq!(store.sweep().unwrap().sessions, 1);

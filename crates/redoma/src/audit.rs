@@ -18,8 +18,7 @@ use serde_json::json;
 
 use crate::cli::{AuditCommand, AuditFilter, ExportFormat, Global};
 use crate::config::data_dir;
-use crate::terminal::harmless;
-use crate::terminal::{self, Progress};
+use crate::terminal::{self, Progress, harmless, harmless_json, json_line};
 
 /// How often a follower looks.
 const LOOK: Duration = Duration::from_millis(200);
@@ -38,15 +37,16 @@ pub fn audit(global: &Global, command: AuditCommand) -> anyhow::Result<ExitCode>
         AuditCommand::Verify { head, key, json } => {
             verify_all(&folder, head.as_deref(), key.as_deref(), json, &mut out)
         }
-        AuditCommand::Export { filter, format, out: path } => match path {
-            Some(path) => {
-                let file = File::create(&path).with_context(|| format!("can't write {}", path.display()))?;
-                let count = export(&folder, &filter, format, &mut BufWriter::new(file))?;
-                terminal::done(&format!("{count} records in {}", path.display()));
-                Ok(ExitCode::SUCCESS)
-            }
-            None => export(&folder, &filter, format, &mut out).map(|_| ExitCode::SUCCESS),
-        },
+        AuditCommand::Export { filter, format, out: Some(path) } => {
+            let file = File::create(&path).with_context(|| format!("can't write {}", path.display()))?;
+            let count = export(&folder, &filter, format, false, &mut BufWriter::new(file))?;
+            terminal::done(&format!("{count} records in {}", path.display()));
+            Ok(ExitCode::SUCCESS)
+        }
+        AuditCommand::Export { filter, format, out: None } => {
+            let is_shown = io::stdout().is_terminal();
+            export(&folder, &filter, format, is_shown, &mut out).map(|_| ExitCode::SUCCESS)
+        }
     };
     match result.and_then(|code| out.flush().map(|()| code).map_err(Into::into)) {
         // Whoever reads has seen enough.
@@ -99,7 +99,7 @@ fn tail(
     let mut records = query_folder(folder, &before)?;
     records.reverse();
     let show = |record: &AuditRecord, out: &mut dyn Write| {
-        let text = if json { as_written(record) } else { line(record) };
+        let text = if json { harmless_json(&as_written(record)) } else { line(record) };
         writeln!(out, "{text}")
     };
     for record in &records {
@@ -224,7 +224,7 @@ fn verify_all(
         }
         Err(Unsound::Flaws(flaws)) => {
             if json {
-                writeln!(out, "{}", json!({ "sound": false, "flaws": flaws }))?;
+                writeln!(out, "{}", json_line(&json!({ "sound": false, "flaws": flaws })))?;
             } else {
                 for flaw in &flaws {
                     writeln!(out, "{}", harmless(&flaw.to_string()))?;
@@ -281,6 +281,7 @@ fn export(
     folder: &Path,
     filter: &AuditFilter,
     format: ExportFormat,
+    is_shown: bool,
     out: &mut impl Write,
 ) -> anyhow::Result<usize> {
     let mut query = AuditQuery { limit: PAGE, ..query(filter)? };
@@ -290,12 +291,15 @@ fn export(
         out.write_all(csv::HEADER.as_bytes())?;
     }
     let mut count = 0;
+    // A file has records exactly as they are in the audit; a terminal must not obey them.
+    let cell = |text: String| if is_shown { harmless(text.trim_end()) + "\r\n" } else { text };
+    let json = |text: String| if is_shown { harmless_json(&text) } else { text };
     loop {
         let records = query_folder(folder, &query)?;
         for record in records.iter().filter(|record| record.seq <= last) {
             match format {
-                ExportFormat::Jsonl => writeln!(out, "{}", as_written(record))?,
-                ExportFormat::Csv => out.write_all(csv::row(record).as_bytes())?,
+                ExportFormat::Jsonl => writeln!(out, "{}", json(as_written(record)))?,
+                ExportFormat::Csv => out.write_all(cell(csv::row(record)).as_bytes())?,
             }
             count += 1;
         }

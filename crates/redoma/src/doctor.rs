@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::cli::{DoctorArguments, Global};
 use crate::config::{Config, data_dir};
+use crate::terminal::{harmless_json, harmless_lines};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -305,7 +306,7 @@ fn whole_sandbox(host: &Host, config: &Config, waived: &[Layer], data_dir: &Path
 #[expect(clippy::print_stdout, reason = "the report is this command's output")]
 fn print(report: &Report, json: bool) -> anyhow::Result<()> {
     if json {
-        println!("{}", serde_json::to_string_pretty(report)?);
+        println!("{}", harmless_json(&serde_json::to_string_pretty(report)?));
         return Ok(());
     }
     let width = report.checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
@@ -315,9 +316,9 @@ fn print(report: &Report, json: bool) -> anyhow::Result<()> {
             Status::Warning => "warning",
             Status::Missing => "MISSING",
         };
-        println!("{mark}  {:width$}  {}", check.name, check.found);
+        println!("{mark}  {:width$}  {}", check.name, harmless_lines(&check.found));
         if let Some(fix) = &check.fix {
-            println!("         {:width$}  → {fix}", "");
+            println!("         {:width$}  → {}", "", harmless_lines(fix));
         }
     }
     println!();

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use redoma_model::{AuditEvent, AuditedKey, Owner, Role, Who};
+use redoma_model::{AuditEvent, AuditedKey, Name, Owner, Role, Who};
 use redoma_store::audit::{Audit, AuditError, FOLDER};
 use redoma_store::{KeyRecord, NewKey};
 use serde_json::json;
@@ -13,6 +13,7 @@ use serde_json::json;
 use crate::cli::{Global, KeyArguments, KeysCommand};
 use crate::config::{Config, data_dir};
 use crate::serve::ADMIN_CLIENT;
+use crate::terminal::harmless;
 use crate::{engine, terminal};
 
 /// Whose things a user's key opens, if it is nobody's user but their own.
@@ -34,7 +35,7 @@ pub fn keys(global: &Global, command: KeysCommand) -> anyhow::Result<ExitCode> {
             if json {
                 let mut shown = shown(&record);
                 shown["secret"] = secret.reveal().into();
-                writeln!(out, "{shown}")?;
+                writeln!(out, "{}", terminal::json_line(&shown))?;
             } else {
                 writeln!(out, "{}", secret.reveal())?;
                 terminal::note("this is shown once; whoever has it can use the server as you said");
@@ -42,7 +43,7 @@ pub fn keys(global: &Global, command: KeysCommand) -> anyhow::Result<ExitCode> {
         }
         KeysCommand::List { json: true } => {
             let all: Vec<_> = store.keys()?.iter().map(shown).collect();
-            writeln!(out, "{}", json!(all))?;
+            writeln!(out, "{}", terminal::json_line(&all))?;
         }
         KeysCommand::List { json: false } => {
             writeln!(
@@ -52,14 +53,15 @@ pub fn keys(global: &Global, command: KeysCommand) -> anyhow::Result<ExitCode> {
             )?;
             for key in store.keys()? {
                 let state = if key.revoked_at.is_some() { "revoked" } else { "valid" };
-                let user = key.owner.user.as_deref().unwrap_or("-");
-                let label = key.label.as_deref().unwrap_or("-");
-                let profile = key.profile.as_deref().unwrap_or("-");
+                let user = harmless(key.owner.user.as_deref().unwrap_or("-"));
+                let label = harmless(key.label.as_deref().unwrap_or("-"));
+                let profile = harmless(key.profile.as_deref().unwrap_or("-"));
                 let role = role(key.role);
                 writeln!(
                     out,
                     "{:<22} {role:<7} {:<16} {user:<20} {state:<8} {profile:<10} {label}",
-                    key.id, key.owner.client
+                    key.id,
+                    harmless(&key.owner.client)
                 )?;
             }
         }
@@ -102,11 +104,12 @@ fn note(config: &Config, data_dir: &Path, event: fn(AuditedKey) -> AuditEvent, k
 
 fn new_key(arguments: KeyArguments) -> anyhow::Result<NewKey> {
     let KeyArguments { client, user, admin, label, profile, .. } = arguments;
-    for name in [&client, &user].into_iter().flatten() {
-        if name.is_empty() || name.len() > 256 || name.chars().any(char::is_control) {
-            bail!("`{}` can't be a name", name.escape_debug());
-        }
-    }
+    let checked = |what: &str, text: Option<String>| -> anyhow::Result<Option<Name>> {
+        text.map(|text| text.parse().with_context(|| format!("{what} `{}`", text.escape_debug()))).transpose()
+    };
+    let (client, user) = (checked("--client", client)?, checked("--user", user)?);
+    let (client, user) = (client.map(Name::into_string), user.map(Name::into_string));
+    let label = checked("--label", label)?;
     let (role, client, user) = match (admin, client, user) {
         (true, _, _) => (Role::Admin, ADMIN_CLIENT.to_owned(), None),
         (false, client, Some(user)) => {

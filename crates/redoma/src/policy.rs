@@ -12,7 +12,7 @@ use redoma_policy::{Decided, Origin, Policy, Verdict, language_named};
 
 use crate::cli::{Global, PolicyCommand};
 use crate::config::{Config, data_dir};
-use crate::terminal;
+use crate::terminal::{self, harmless};
 
 /// More than this is not a program that somebody would have read.
 const MOST_BYTES: u64 = 16 << 20;
@@ -66,18 +66,22 @@ fn program(file: &Path, lang: Option<&str>) -> anyhow::Result<(Language, String)
 fn show(verdict: &Verdict, json: bool) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
     if json {
-        writeln!(out, "{}", serde_json::to_string(verdict)?)?;
+        writeln!(out, "{}", terminal::json_line(verdict))?;
         return Ok(());
     }
     for finding in &verdict.findings {
         writeln!(
             out,
             "{}: line {}: {}  ({}, rule {})",
-            finding.action, finding.line, finding.excerpt, finding.class, finding.rule
+            finding.action,
+            finding.line,
+            harmless(&finding.excerpt),
+            finding.class,
+            harmless(&finding.rule)
         )?;
-        writeln!(out, "    {}", finding.reason)?;
+        writeln!(out, "    {}", harmless(&finding.reason))?;
         if let Some(hint) = &finding.hint {
-            writeln!(out, "    instead: {hint}")?;
+            writeln!(out, "    instead: {}", harmless(hint))?;
         }
     }
     match verdict.action {
@@ -101,7 +105,7 @@ fn explain(policy: &Policy, rule: Option<&str>, json: bool) -> anyhow::Result<()
         bail!("there is no rule or class `{wanted}`; `redoma policy explain` lists them");
     }
     if json {
-        writeln!(out, "{}", serde_json::to_string(&rules)?)?;
+        writeln!(out, "{}", terminal::json_line(&rules))?;
         return Ok(());
     }
     if rule.is_some() {
@@ -119,11 +123,13 @@ fn explain(policy: &Policy, rule: Option<&str>, json: bool) -> anyhow::Result<()
             writeln!(
                 out,
                 "{} ({}, {origin}): {} {decided}",
-                explained.rule, explained.class, explained.action
+                harmless(&explained.rule),
+                explained.class,
+                explained.action
             )?;
-            writeln!(out, "    {}", explained.reason)?;
+            writeln!(out, "    {}", harmless(&explained.reason))?;
             if let Some(hint) = explained.hint {
-                writeln!(out, "    instead: {hint}")?;
+                writeln!(out, "    instead: {}", harmless(&hint))?;
             }
         }
         return Ok(());
@@ -131,7 +137,8 @@ fn explain(policy: &Policy, rule: Option<&str>, json: bool) -> anyhow::Result<()
     writeln!(out, "{:<28} {:<17} {:<6} REASON", "RULE", "CLASS", "ACTION")?;
     for explained in rules {
         let (class, action) = (explained.class.name(), explained.action.to_string());
-        writeln!(out, "{:<28} {class:<17} {action:<6} {}", explained.rule, explained.reason)?;
+        let (rule, reason) = (harmless(&explained.rule), harmless(&explained.reason));
+        writeln!(out, "{rule:<28} {class:<17} {action:<6} {reason}")?;
     }
     Ok(())
 }

@@ -305,6 +305,9 @@ fn write_now(mut writer: impl Write, bytes: &[u8]) -> std::io::Result<()> {
 
 fn print_json(report: &RunReport) -> anyhow::Result<()> {
     let mut text = serde_json::to_string_pretty(report)?;
+    if std::io::stdout().is_terminal() {
+        text = terminal::harmless_json(&text);
+    }
     text.push('\n');
     write_now(std::io::stdout().lock(), text.as_bytes()).context("can't write the report")
 }

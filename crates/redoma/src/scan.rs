@@ -277,11 +277,11 @@ fn scan_one(candidate: &Candidate) -> Option<Result<Scanned, Skipped>> {
 fn print(arguments: &ScanArguments, outcome: &Outcome) -> std::io::Result<()> {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     if arguments.sarif {
-        serde_json::to_writer_pretty(&mut out, &sarif::document(outcome))?;
-        writeln!(out)?;
+        let document = serde_json::to_string_pretty(&sarif::document(outcome))?;
+        writeln!(out, "{}", terminal::harmless_json(&document))?;
     } else if arguments.json {
-        serde_json::to_writer_pretty(&mut out, &json(outcome))?;
-        writeln!(out)?;
+        let document = serde_json::to_string_pretty(&json(outcome))?;
+        writeln!(out, "{}", terminal::harmless_json(&document))?;
     } else {
         table::print(&mut out, outcome)?;
     }

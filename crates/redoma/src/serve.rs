@@ -339,7 +339,7 @@ fn admin_key(store: &Store, data_dir: &Path) -> anyhow::Result<Option<AdminKey>>
     let new = |label: &str| NewKey {
         role,
         owner: owner.clone(),
-        label: Some(label.to_owned()),
+        label: label.parse().ok(),
         profile: profile.clone(),
     };
     if let Some(chosen) = std::env::var("REDOMA_API_KEY").ok().filter(|key| !key.is_empty()) {

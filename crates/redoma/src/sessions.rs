@@ -6,11 +6,10 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use redoma_model::ByteSize;
 use redoma_store::SessionQuery;
-use serde_json::json;
 
 use crate::cli::{Global, SessionsCommand};
 use crate::config::{Config, data_dir};
-use crate::terminal::Progress;
+use crate::terminal::{Progress, harmless};
 use crate::{engine, serve, terminal};
 
 pub fn sessions(global: &Global, command: SessionsCommand) -> anyhow::Result<ExitCode> {
@@ -30,7 +29,7 @@ pub fn sessions(global: &Global, command: SessionsCommand) -> anyhow::Result<Exi
             }
             found.truncate(limit);
             if json {
-                writeln!(out, "{}", json!(found))?;
+                writeln!(out, "{}", terminal::json_line(&found))?;
                 return Ok(ExitCode::SUCCESS);
             }
             writeln!(
@@ -39,10 +38,10 @@ pub fn sessions(global: &Global, command: SessionsCommand) -> anyhow::Result<Exi
                 "ID", "CLIENT", "USER", "FILES", "SIZE"
             )?;
             for session in found {
-                let user = session.owner.user.as_deref().unwrap_or("-");
-                let (client, files) = (&session.owner.client, session.files);
+                let user = harmless(session.owner.user.as_deref().unwrap_or("-"));
+                let (client, files) = (harmless(&session.owner.client), session.files);
                 let size = ByteSize(session.bytes).to_string();
-                let name = session.name.as_deref().unwrap_or("-");
+                let name = harmless(session.name.as_deref().unwrap_or("-"));
                 writeln!(out, "{:<22} {client:<16} {user:<26} {files:>6} {size:>10}  {name}", session.id)?;
             }
         }
@@ -63,7 +62,7 @@ pub fn sessions(global: &Global, command: SessionsCommand) -> anyhow::Result<Exi
             let wrong = store.check(&mut |at, of| progress.count(at, of, "sessions"))?;
             progress.finish();
             for line in &wrong {
-                writeln!(out, "{line}")?;
+                writeln!(out, "{}", harmless(line))?;
             }
             if !wrong.is_empty() {
                 terminal::error(&format!("{} things are not as they should be", wrong.len()));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redoma_tests::http::{Answer, Request};
 use redoma_tests::server::{ADMIN, Server};
 use redoma_tests::text_of;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{World, text};
 
@@ -422,4 +422,42 @@ fn a_planted_xsrf_cookie_is_worth_nothing() {
     }
     assert!(set(&answer).contains("HttpOnly"));
     world.assert_sound();
+}
+
+/// Names that one user stores are read by the operator: in a terminal, where an escape sequence is a command.
+#[test]
+fn no_name_that_a_user_stores_acts_on_the_operators_terminal() {
+    let world = World::new();
+    let server = &world.server;
+    let ana = server.key("client", "chat");
+    let asked = |request: Request, body: &Value| request.key(&ana).json(body).send();
+    let session = text(&asked(server.post("/api/v1/sessions"), &json!({})).json()["id"]);
+    let path = format!("/api/v1/sessions/{session}");
+    let hostile = ["a\u{1b}[2J", "a\nb", "a\u{9b}31m", "a\0", &"x".repeat(1 << 20)];
+    for name in hostile {
+        let body = json!({ "name": name });
+        let shown: String = name.chars().take(20).collect();
+        for (what, request) in [
+            ("open", server.post("/api/v1/sessions")),
+            ("branch", server.post(&format!("{path}/branch"))),
+            ("change", server.request("PATCH", &path)),
+        ] {
+            let answer = asked(request, &body);
+            assert_eq!(answer.status, 400, "{what} {shown:?}: {}", answer.text());
+            assert!(answer.text().contains("a name may have"), "{what} {shown:?}: {}", answer.text());
+        }
+        let key = json!({ "role": "client", "client": "chat", "label": name });
+        let answer = server.post("/api/v1/keys").key(ADMIN).json(&key).send();
+        assert_eq!(answer.status, 400, "label {shown:?}: {}", answer.text());
+    }
+    // Not a control character, and still not for a terminal: what follows would be shown from right to left.
+    let name = "total\u{202e}fdp.exe";
+    let branch = asked(server.post(&format!("{path}/branch")), &json!({ "name": name }));
+    assert_eq!(branch.status, 201, "{}", branch.text());
+    let (_, listed, _) = text_of(&mut world.home.command(&["sessions", "list"]));
+    assert!(listed.contains("total\\u{202e}fdp.exe"), "{listed:?}");
+    let (_, listed, _) = text_of(&mut world.home.command(&["sessions", "list", "--json"]));
+    assert!(listed.is_ascii(), "{listed:?}");
+    let sessions: Value = serde_json::from_str(&listed).unwrap();
+    assert!(sessions.as_array().unwrap().iter().any(|session| session["name"] == name), "{listed}");
 }

@@ -2,10 +2,13 @@
 
 use std::net::IpAddr;
 
-use redoma_model::{AuditEvent, AuditedAction, KeyId, Principal, Who};
+use redoma_model::{AuditEvent, AuditedAction, KeyId, Principal, Who, one_line};
 use redoma_store::{KeyRecord, NewKey, Secret, StoreError};
 
 use super::{Interpreter, InterpreterError};
+
+/// Why a login failed, at most so long: parts of it may come from the request.
+const MAX_REASON_BYTES: usize = 256;
 
 impl Interpreter {
     /// Whose key this is, if anybody's.
@@ -36,7 +39,8 @@ impl Interpreter {
         Ok(was_there)
     }
 
-    pub fn note_failed_login(&self, address: IpAddr, way: &str, reason: String) -> Result<(), StoreError> {
+    pub fn note_failed_login(&self, address: IpAddr, way: &str, reason: &str) -> Result<(), StoreError> {
+        let reason = one_line(reason, MAX_REASON_BYTES);
         self.note(|| {
             let (who, what) = (Who::at(Some(address)), way.to_owned());
             AuditEvent::LoginFailed(AuditedAction { who, what, note: Some(reason.clone()) })

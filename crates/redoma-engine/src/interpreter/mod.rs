@@ -42,8 +42,8 @@ use std::fs::File;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use redoma_model::{
-    AuditEvent, AuditedFile, AuditedSession, ExecutionId, FileId, Principal, Resource, Retention, Session,
-    SessionId, StoredFile,
+    AuditEvent, AuditedFile, AuditedSession, ExecutionId, FileId, Name, Principal, Resource, Retention,
+    Session, SessionId, StoredFile,
 };
 use redoma_store::audit::AuditError;
 use redoma_store::{Audit, NewSession, SessionChange, SessionQuery, Store};
@@ -193,7 +193,7 @@ impl Interpreter {
     pub fn open_session(
         &self,
         principal: &Principal,
-        name: Option<String>,
+        name: Option<Name>,
         profile: Option<&str>,
         retention: Option<Retention>,
     ) -> Result<Session, InterpreterError> {
@@ -264,7 +264,7 @@ impl Interpreter {
         &self,
         principal: &Principal,
         id: &SessionId,
-        name: Option<Option<String>>,
+        name: Option<Option<Name>>,
         retention: Option<Retention>,
     ) -> Result<Session, InterpreterError> {
         self.session(principal, id, None)?;

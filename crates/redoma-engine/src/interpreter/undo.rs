@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use redoma_model::{AuditEvent, AuditedSession, FileId, FileName, Principal, Session, SessionId, StoredFile};
+use redoma_model::{
+    AuditEvent, AuditedSession, FileId, FileName, Name, Principal, Session, SessionId, StoredFile,
+};
 use redoma_store::{Added, FileDetails, NewSession, Outcome, Written};
 use serde::Serialize;
 
@@ -98,7 +100,7 @@ impl Interpreter {
         &self,
         principal: &Principal,
         session: &SessionId,
-        name: Option<String>,
+        name: Option<Name>,
     ) -> Result<(Session, bool), InterpreterError> {
         let _held = self.store.hold(session);
         let session = self.session(principal, session, None)?;

@@ -21,7 +21,7 @@ use axum::extract::{FromRequestParts, Query};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use redoma_engine::interpreter::{Interpreter, Secret};
-use redoma_model::{Owner, Principal, Role};
+use redoma_model::{Name, Owner, Principal, Role};
 
 use crate::App;
 use crate::connections::{Busy, TooMany};
@@ -122,9 +122,7 @@ impl From<BadUser> for Failure {
 
 /// A user's id as it may be.
 fn checked_user(user: &str) -> Result<String, BadUser> {
-    let trimmed = user.trim();
-    let is_valid = (1..=256).contains(&trimmed.len()) && !user.chars().any(char::is_control);
-    if is_valid { Ok(trimmed.to_owned()) } else { Err(BadUser) }
+    user.parse().map(Name::into_string).map_err(|_| BadUser)
 }
 
 /// An id of a user, an agent, a client, …, if it can be one.
@@ -211,7 +209,7 @@ impl FromRequestParts<Arc<App>> for Caller {
         let pause = app.auth.slowdown.note(address);
         if pause.is_worth_a_record {
             let app = Arc::clone(app);
-            let record = move || app.interpreter.note_failed_login(address, way, reason);
+            let record = move || app.interpreter.note_failed_login(address, way, &reason);
             tokio::task::spawn_blocking(record);
         }
         tokio::time::sleep(pause.time).await;

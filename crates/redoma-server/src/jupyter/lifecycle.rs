@@ -27,7 +27,7 @@ async fn carried_through<T: Send + 'static>(
 
 async fn open_session(app: &Arc<App>, principal: &Principal) -> Result<SessionId, Failure> {
     let (app, principal) = (Arc::clone(app), principal.clone());
-    let name = Some("jupyter".to_owned());
+    let name = "jupyter".parse().ok();
     let session = blocking(move || app.interpreter.open_session(&principal, name, None, None)).await?;
     Ok(session.id)
 }

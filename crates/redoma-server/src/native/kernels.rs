@@ -9,6 +9,7 @@ use redoma_model::SessionId;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::sessions::checked_name;
 use super::wire::{KernelView, SessionView};
 use super::{blocking, id};
 use crate::App;
@@ -136,7 +137,7 @@ pub struct BranchView {
 /// that are open stay the other's.
 #[utoipa::path(post, path = "/api/v1/sessions/{session}/branch", operation_id = "branch_session", tag = "executions",
     params(("session" = String, Path)), request_body = BranchBody,
-    responses((status = 201, body = BranchView), (status = 404, body = Problem), (status = 409, body = Problem)))]
+    responses((status = 201, body = BranchView), (status = 400, body = Problem), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub async fn branch(
     State(app): State<Arc<App>>,
     Caller(principal): Caller,
@@ -144,7 +145,8 @@ pub async fn branch(
     JsonBody(body, _room): JsonBody<BranchBody>,
 ) -> Result<(StatusCode, Json<BranchView>), Failure> {
     let session: SessionId = id(&session, "session")?;
-    let made = blocking(move || app.interpreter.branch(&principal, &session, body.name)).await;
+    let name = checked_name(body.name.as_deref())?;
+    let made = blocking(move || app.interpreter.branch(&principal, &session, name)).await;
     let (session, has_variables) = made?;
     Ok((StatusCode::CREATED, Json(BranchView { session: session.into(), has_variables })))
 }

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use redoma_engine::interpreter::NewKey;
-use redoma_model::{KeyId, Owner, Role};
+use redoma_model::{BadName, KeyId, Owner, Role};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -76,10 +76,8 @@ pub async fn create(
     }
     // All admins are one client.
     let client = if role == Role::Admin { "admin".to_owned() } else { client };
-    let label = match body.label.as_deref().map(valid_user) {
-        Some(None) => return Err(Failure::bad_request("`label` is too long or has control characters")),
-        other => other.flatten(),
-    };
+    let bad = |bad: BadName| Failure::bad_request(format!("`label`: {bad}"));
+    let label = body.label.as_deref().map(str::parse).transpose().map_err(bad)?;
     if let Some(name) = &body.profile
         && app.interpreter.profiles().by_name(name).is_none()
     {

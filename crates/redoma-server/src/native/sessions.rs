@@ -7,6 +7,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use redoma_model::{BadName, Name};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -41,7 +42,7 @@ pub async fn create(
     Caller(principal): Caller,
     JsonBody(body, _room): JsonBody<NewSession>,
 ) -> Result<(StatusCode, Json<SessionView>), Failure> {
-    let name = body.name.map(|name| checked_name(&name)).transpose()?;
+    let name = checked_name(body.name.as_deref())?;
     let session = blocking(move || {
         let retention = body.retention.map(|field| field.0);
         app.interpreter.open_session(&principal, name, body.profile.as_deref(), retention)
@@ -50,11 +51,13 @@ pub async fn create(
     Ok((StatusCode::CREATED, Json(session.into())))
 }
 
-fn checked_name(name: &str) -> Result<String, Failure> {
-    if name.len() <= 200 && !name.chars().any(char::is_control) {
-        return Ok(name.to_owned());
+/// A session's name as it may be. An empty one is none.
+pub(super) fn checked_name(name: Option<&str>) -> Result<Option<Name>, Failure> {
+    match name.map(str::parse) {
+        None | Some(Err(BadName::Empty)) => Ok(None),
+        Some(Ok(name)) => Ok(Some(name)),
+        Some(Err(bad)) => Err(Failure::bad_request(format!("`name`: {bad}"))),
     }
-    Err(Failure::bad_request("a session's name may have at most 200 bytes and no control characters"))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -130,7 +133,7 @@ pub async fn change(
     JsonBody(body, _room): JsonBody<SessionChange>,
 ) -> Result<Json<SessionView>, Failure> {
     let session = id(&session, "session")?;
-    let name = body.name.map(|name| checked_name(&name).map(Some)).transpose()?;
+    let name = body.name.map(|name| checked_name(Some(&name))).transpose()?;
     let changed = blocking(move || {
         app.interpreter.change_session(&principal, &session, name, body.retention.map(|field| field.0))
     });

@@ -1,6 +1,6 @@
 //! The table of sessions.
 
-use redoma_model::{Resource, Session, SessionId};
+use redoma_model::{Name, Resource, Session, SessionId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::{by_name, name_of, owner_from, parse, signed, unsigned, user_column};
@@ -97,7 +97,7 @@ pub(super) fn change(
     if let Some(name) = &change.name {
         connection
             .prepare_cached("UPDATE sessions SET name = ?2 WHERE id = ?1")?
-            .execute(params![id.as_str(), name])?;
+            .execute(params![id.as_str(), name.as_ref().map(Name::as_str)])?;
     }
     if let Some(ttl) = change.ttl {
         connection

@@ -5,7 +5,7 @@ use super::*;
 
 fn client(label: &str) -> NewKey {
     let owner = Owner { client: "chat".to_owned(), user: None };
-    NewKey { role: Role::Client, owner, label: Some(label.to_owned()), profile: None }
+    NewKey { role: Role::Client, owner, label: Some(label.parse().unwrap()), profile: None }
 }
 
 /// Whether any file below holds these bytes.

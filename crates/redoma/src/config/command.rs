@@ -14,7 +14,8 @@ use super::profiles::flat;
 use super::suggestion::nearest;
 use super::{Config, data_dir};
 use crate::cli::{ConfigCommand, Global};
-use crate::{engine, terminal};
+use crate::engine;
+use crate::terminal::{self, harmless};
 
 /// The file that `init` writes.
 const TEMPLATE: &str = include_str!("template.toml");
@@ -183,17 +184,19 @@ fn show(governed: &GovernedProfile, why: &str, json: bool) -> anyhow::Result<()>
             .map(|(key, value)| (key, serde_json::json!({ "value": value, "from": from(key) })))
             .collect();
         let shown = serde_json::json!({ "profile": profile.name, "because": why, "values": values });
-        writeln!(out, "{shown}")?;
+        writeln!(out, "{}", terminal::json_line(&shown))?;
         return Ok(());
     }
-    writeln!(out, "profile `{}` ({why}): {}\n", profile.name, profile.description)?;
+    let (name, description) = (harmless(&profile.name), harmless(&profile.description));
+    writeln!(out, "profile `{name}` ({}): {description}\n", harmless(why))?;
     for (key, value) in values.iter().filter(|(key, _)| *key != "name" && *key != "description") {
         let value = if value.chars().count() > 40 {
             format!("{}…", value.chars().take(39).collect::<String>())
         } else {
             value.clone()
         };
-        writeln!(out, "{key:<28} {value:<40} {}", from(key))?;
+        let (key, value, from) = (harmless(key), harmless(&value), harmless(from(key)));
+        writeln!(out, "{key:<28} {value:<40} {from}")?;
     }
     Ok(())
 }

@@ -23,7 +23,7 @@ pub(super) fn print(out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
                 None => risk.at.line.to_string(),
             };
             let level = paint(colour(risk.level), format!("{:<8}", risk.level.name()));
-            let excerpt: String = risk.excerpt.chars().take(100).map(printable).collect();
+            let excerpt = harmless(&risk.excerpt.chars().take(100).map(without_tabs).collect::<String>());
             let (kind, origin) = (risk.kind.id, origin_name(risk.origin));
             writeln!(out, "  {place:>6}  {level}  {kind:<widest$}  {origin:<9}  {excerpt}")?;
             kinds.insert(kind, risk.kind);
@@ -38,9 +38,9 @@ pub(super) fn print(out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
     summary(out, outcome)
 }
 
-/// Source code may hold what a terminal would obey.
-fn printable(character: char) -> char {
-    if character.is_control() { ' ' } else { character }
+/// Tabs are usual in source code, and read better as spaces than escaped.
+fn without_tabs(character: char) -> char {
+    if character == '\t' { ' ' } else { character }
 }
 
 fn colour(level: Level) -> &'static str {
