@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `lib.rs` | starting the program, in either mode |
 //! | `host.rs` | oracles: what is left on the host after a run |
+//! | `host_memory.rs` | the host's kernel memory, and what of it a sandbox was charged for |
 //! | `engine.rs` | an engine that lives longer than a run |
 //! | `server.rs` | a server of one's own |
 //! | `http.rs` | a client that does what it is told |
@@ -15,6 +16,7 @@ pub mod canary;
 pub mod cases;
 pub mod engine;
 pub mod host;
+pub mod host_memory;
 pub mod http;
 pub mod server;
 pub mod websocket;
