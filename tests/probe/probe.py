@@ -56,7 +56,7 @@ def top_level():
     return {name: ("link" if os.path.islink("/" + name) else "folder") for name in os.listdir("/")}
 
 
-PTRACE, UNSHARE, MOUNT, BPF, KEYCTL, IO_URING_SETUP, CLONE3, UNKNOWN = 101, 272, 165, 321, 250, 425, 435, 9999
+PTRACE, UNSHARE, MOUNT, BPF, KEYCTL, IO_URING_SETUP, CLONE3, OPENAT2, UNKNOWN = 101, 272, 165, 321, 250, 425, 435, 437, 9999
 
 print(
     json.dumps(
@@ -81,6 +81,7 @@ print(
                 "keyctl": call(KEYCTL, 0, 0, 0, 0, 0),
                 "io_uring_setup": call(IO_URING_SETUP, 1, 0),
                 "clone3": call(CLONE3, 0, 0),
+                "openat2": call(OPENAT2, -100, b"/", 0, 0),
                 "unknown": call(UNKNOWN),
             },
             "sockets": {

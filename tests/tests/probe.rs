@@ -138,7 +138,7 @@ fn dangerous_calls_are_refused_and_unknown_ones_are_unknown() {
         for call in ["ptrace", "unshare_user", "mount", "bpf", "keyctl", "io_uring_setup"] {
             assert_eq!(seen["calls"][call], "EPERM", "{call}");
         }
-        for call in ["clone3", "unknown"] {
+        for call in ["clone3", "openat2", "unknown"] {
             assert_eq!(seen["calls"][call], "ENOSYS", "{call}");
         }
         let sockets = &seen["sockets"];

@@ -582,3 +582,57 @@ fn a_full_disk_on_our_side_is_said_and_nothing_half_written_stays() {
     assert!(stderr.contains("No space left on device"), "{stderr}");
     assert!(left.is_empty(), "left {left:?}");
 }
+
+#[test]
+fn programs_that_talk_over_the_loopback_find_the_socket_options_that_they_set() {
+    let python = "
+import asyncio, http.server, multiprocessing, socket, threading, urllib.request
+server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), http.server.SimpleHTTPRequestHandler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+assert urllib.request.urlopen(f'http://127.0.0.1:{server.server_port}/').status == 200
+async def talk():
+    async def answer(reader, writer):
+        writer.get_extra_info('socket').setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        writer.write(await reader.readline()); await writer.drain(); writer.close()
+    server = await asyncio.start_server(answer, '127.0.0.1', 0, reuse_port=True)
+    host, port = server.sockets[0].getsockname()
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(b'hello\\n')
+    assert await reader.readline() == b'hello\\n'
+    loop = asyncio.get_running_loop()
+    await loop.create_datagram_endpoint(asyncio.DatagramProtocol, ('127.0.0.1', 0), allow_broadcast=True)
+asyncio.run(talk())
+with multiprocessing.Manager() as manager:
+    assert list(manager.list([1, 2])) == [1, 2]
+plug = socket.socket()
+for name in 'KEEPIDLE KEEPINTVL KEEPCNT USER_TIMEOUT CORK QUICKACK DEFER_ACCEPT'.split():
+    plug.setsockopt(socket.IPPROTO_TCP, getattr(socket, 'TCP_' + name), 1)
+for name in 'KEEPALIVE SNDBUF RCVBUF REUSEADDR REUSEPORT'.split():
+    plug.setsockopt(socket.SOL_SOCKET, getattr(socket, 'SO_' + name), 1)
+plug.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes(8))
+plug.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, bytes(16))
+socket.create_server(('::', 0), family=socket.AF_INET6, dualstack_ipv6=True)
+print('all set')
+";
+    let node = "
+const http = require('http'), dgram = require('dgram'), net = require('net');
+const server = http.createServer((request, answer) => { request.socket.setNoDelay(true); request.socket.setKeepAlive(true, 1000); answer.end('hello'); });
+server.listen(0, '::', () => {
+  http.get({ port: server.address().port, agent: new http.Agent({ keepAlive: true }) }, (answer) => {
+    answer.on('data', (text) => {
+      const plug = dgram.createSocket({ type: 'udp4', reuseAddr: true });
+      plug.bind(0, '127.0.0.1', () => {
+        plug.setBroadcast(true); plug.setTTL(3); plug.setMulticastTTL(3); plug.setRecvBufferSize(9000);
+        console.log('all set'); process.exit(0);
+      });
+    });
+  });
+});
+";
+    for mode in Mode::available() {
+        for (language, code) in [("py", python), ("js", node)] {
+            let report = run_json(mode, ["--lang", language, "-c", code]);
+            assert_eq!(report.stdout.text, "all set\n", "{language} {mode:?}: {}", report.stderr.text);
+        }
+    }
+}

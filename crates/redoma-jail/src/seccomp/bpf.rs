@@ -320,6 +320,42 @@ mod tests {
     }
 
     #[test]
+    fn socket_options_are_those_of_the_list_on_their_own_level() {
+        let set = |level: i32, option: i32| {
+            decision(libc::SYS_setsockopt, [3, level as u64, option as u64, 0, 0, 0])
+        };
+        assert_eq!(set(libc::SOL_SOCKET, libc::SO_REUSEADDR), ALLOW);
+        assert_eq!(set(libc::IPPROTO_TCP, libc::TCP_NODELAY), ALLOW);
+        assert_eq!(set(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY), ALLOW);
+        for option in
+            [libc::SO_ATTACH_FILTER, libc::SO_ATTACH_BPF, libc::SO_LOCK_FILTER, 51, 52, libc::SO_ZEROCOPY]
+        {
+            assert_eq!(set(libc::SOL_SOCKET, option), verdict(Refusal::Errno(libc::ENOPROTOOPT)), "{option}");
+        }
+        assert_ne!(set(libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP), ALLOW);
+        assert_ne!(set(libc::IPPROTO_TCP, libc::TCP_ULP), ALLOW);
+        assert_ne!(set(libc::IPPROTO_UDP, 100), ALLOW, "UDP_ENCAP");
+        assert_ne!(set(libc::SOL_SOCKET, libc::IPV6_TCLASS), ALLOW, "an option of another level");
+        assert_ne!(set(263, libc::SO_REUSEADDR), ALLOW, "a level of PACKET");
+    }
+
+    #[test]
+    fn memory_can_be_advised_about_but_not_merged() {
+        let advise = |advice: i32| decision(libc::SYS_madvise, [0, 4096, advice as u64, 0, 0, 0]);
+        assert_eq!((advise(libc::MADV_DONTNEED), advise(libc::MADV_HUGEPAGE)), (ALLOW, ALLOW));
+        assert_ne!(advise(libc::MADV_MERGEABLE), ALLOW);
+    }
+
+    #[test]
+    fn reads_and_writes_have_known_flags_only() {
+        for call in [libc::SYS_preadv2, libc::SYS_pwritev2] {
+            let with = |flags: u64| decision(call, [3, 0, 1, 0, 0, flags]);
+            assert_eq!((with(0), with(libc::RWF_APPEND as u64)), (ALLOW, ALLOW));
+            assert!(with(libc::RWF_NOWAIT as u64) != ALLOW && with(0x80) != ALLOW && with(1 << 20) != ALLOW);
+        }
+    }
+
+    #[test]
     fn terminal_injection_is_refused_and_ordinary_ioctls_are_not() {
         assert_eq!(decision(libc::SYS_ioctl, [0, libc::TCGETS, 0, 0, 0, 0]), ALLOW);
         assert_ne!(decision(libc::SYS_ioctl, [0, libc::TIOCSTI, 0, 0, 0, 0]), ALLOW);

@@ -65,7 +65,7 @@ macro_rules! calls {
 
 /// Memory, threads, time, signals: every process from its first instruction on.
 const RUNNING: &[Named] = calls!(
-    SYS_brk SYS_munmap SYS_mprotect SYS_mremap SYS_madvise SYS_mincore SYS_mlock SYS_mlock2
+    SYS_brk SYS_munmap SYS_mprotect SYS_mremap SYS_mincore SYS_mlock SYS_mlock2
     SYS_munlock SYS_mlockall SYS_munlockall SYS_membarrier SYS_pkey_alloc SYS_pkey_free SYS_pkey_mprotect
     SYS_futex SYS_futex_waitv SYS_set_robust_list SYS_get_robust_list SYS_rseq SYS_set_tid_address
     SYS_rt_sigaction SYS_rt_sigprocmask SYS_rt_sigreturn SYS_rt_sigpending SYS_rt_sigsuspend SYS_rt_sigtimedwait
@@ -95,7 +95,7 @@ const LANDLOCK: &[Named] = calls!(
 
 /// Files and folders: what may be reached is the mounts' and Landlock's business, not this list's.
 const FILES: &[Named] = calls!(
-    SYS_read SYS_write SYS_readv SYS_writev SYS_pread64 SYS_pwrite64 SYS_preadv SYS_pwritev SYS_lseek SYS_openat SYS_openat2 SYS_close SYS_close_range SYS_dup SYS_dup3 SYS_flock
+    SYS_read SYS_write SYS_readv SYS_writev SYS_pread64 SYS_pwrite64 SYS_preadv SYS_pwritev SYS_lseek SYS_openat SYS_close SYS_close_range SYS_dup SYS_dup3 SYS_flock
     SYS_fstat SYS_newfstatat SYS_statx SYS_statfs SYS_fstatfs SYS_faccessat SYS_faccessat2 SYS_readlinkat
     SYS_getdents64 SYS_getcwd SYS_chdir SYS_fchdir SYS_umask
     SYS_mkdirat SYS_unlinkat SYS_renameat SYS_renameat2 SYS_linkat SYS_symlinkat
@@ -106,11 +106,11 @@ const FILES: &[Named] = calls!(
     SYS_removexattr SYS_lremovexattr SYS_fremovexattr
 );
 
-/// Waiting and talking between the sandbox's own processes. `socket` and `socketpair` have rules of their own.
+/// Waiting and talking between the sandbox's own processes. `socket`, `socketpair` and `setsockopt` have rules of their own.
 const WAITING: &[Named] = calls!(
     SYS_pipe2 SYS_eventfd2 SYS_signalfd4 SYS_epoll_create1 SYS_epoll_ctl SYS_epoll_pwait SYS_epoll_pwait2
     SYS_ppoll SYS_pselect6
-    SYS_bind SYS_listen SYS_accept SYS_accept4 SYS_connect SYS_getsockname SYS_getpeername SYS_setsockopt
+    SYS_bind SYS_listen SYS_accept SYS_accept4 SYS_connect SYS_getsockname SYS_getpeername
     SYS_getsockopt SYS_sendto SYS_recvfrom SYS_sendmsg SYS_recvmsg SYS_sendmmsg SYS_recvmmsg SYS_shutdown
     SYS_semget SYS_semop SYS_semctl SYS_semtimedop SYS_shmat SYS_shmdt SYS_shmctl
     SYS_msgget SYS_msgsnd SYS_msgrcv SYS_msgctl
@@ -231,6 +231,10 @@ const FCNTLS: &[Condition] = &[when(
     ],
 )];
 
+/// Pages that may be merged are shared with equal pages of other sandboxes where the host runs KSM: how long a write to one
+/// takes tells that another sandbox has the same page.
+const NO_MERGING: &[&[Condition]] = &[&[unless(2, &[libc::MADV_MERGEABLE as u32])]];
+
 /// Every resource but the core file's size: at 1 no dump is made, while at 0 a host's dump handler would still be
 /// started, as root, for every crash in here.
 const RESOURCES: &[u32] = &[0, 1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
@@ -246,9 +250,10 @@ const NOT_INIT: &[&[Condition]] = &[&[unless(0, &[1])]];
 const NOT_EVERYBODY: &[&[Condition]] = &[&[unless(0, &[u32::MAX])]];
 /// One process's priority (not init's) or a group's; not that of all processes of the uid.
 const SETPRIORITY: &[&[Condition]] = &[&[when(0, &[0]), unless(1, &[1])], &[when(0, &[1])]];
-/// `RWF_NOWAIT` tells whether a file of the runtime is in memory, and so whether somebody else has just read it; throwing
-/// it out of memory makes that a tool.
-const NO_PEEKING_AT_THE_CACHE: &[&[Condition]] = &[&[when_masked(5, libc::RWF_NOWAIT as u32, &[0])]];
+/// `RWF_NOWAIT` tells whether a file of the runtime is in memory, and so whether another sandbox has just read it; throwing
+/// it out of memory (`RWF_DONTCACHE`) makes that a tool. Flags of tomorrow are refused with them.
+const NO_PEEKING_AT_THE_CACHE: &[&[Condition]] =
+    &[&[when_masked(5, !(libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_APPEND) as u32, &[0])]];
 const NO_EVICTING: &[&[Condition]] = &[&[unless(3, &[libc::POSIX_FADV_DONTNEED as u32])]];
 
 /// The type of a socket without its flags.
@@ -263,6 +268,95 @@ const INET_SOCKET: &[Condition] = &[
     when(0, &[libc::AF_INET as u32, libc::AF_INET6 as u32]),
     when_masked(1, SOCKET_TYPE, &[libc::SOCK_STREAM as u32, libc::SOCK_DGRAM as u32]),
     when(2, &[0, libc::IPPROTO_TCP as u32, libc::IPPROTO_UDP as u32]),
+];
+
+/// Options of sockets that programs set: `asyncio`, Node, ZeroMQ, databases and web servers on the loopback. All others are
+/// refused, as by a kernel that lacks them. Filters (`SO_ATTACH_FILTER` and its relatives) are compiled into memory of the
+/// host that no cgroup counts, and without which no sandbox can install its own filter. Multicast groups are uncounted too.
+/// Timestamps switch on code in the host's own packet path. `TCP_ULP` and `TCP_CONGESTION` load other protocols.
+const SOCKET_OPTIONS: &[&[Condition]] = &[
+    &[
+        when(1, &[libc::SOL_SOCKET as u32]),
+        when(
+            2,
+            &[
+                libc::SO_REUSEADDR as u32,
+                libc::SO_REUSEPORT as u32,
+                libc::SO_KEEPALIVE as u32,
+                libc::SO_SNDBUF as u32,
+                libc::SO_RCVBUF as u32,
+                libc::SO_RCVLOWAT as u32,
+                libc::SO_RCVTIMEO as u32,
+                libc::SO_SNDTIMEO as u32,
+                libc::SO_LINGER as u32,
+                libc::SO_BROADCAST as u32,
+                libc::SO_OOBINLINE as u32,
+                libc::SO_DONTROUTE as u32,
+                libc::SO_PRIORITY as u32,
+                libc::SO_PASSCRED as u32,
+                libc::SO_PEEK_OFF as u32,
+            ],
+        ),
+    ],
+    &[
+        when(1, &[libc::IPPROTO_TCP as u32]),
+        when(
+            2,
+            &[
+                libc::TCP_NODELAY as u32,
+                libc::TCP_MAXSEG as u32,
+                libc::TCP_CORK as u32,
+                libc::TCP_KEEPIDLE as u32,
+                libc::TCP_KEEPINTVL as u32,
+                libc::TCP_KEEPCNT as u32,
+                libc::TCP_SYNCNT as u32,
+                libc::TCP_LINGER2 as u32,
+                libc::TCP_DEFER_ACCEPT as u32,
+                libc::TCP_WINDOW_CLAMP as u32,
+                libc::TCP_QUICKACK as u32,
+                libc::TCP_USER_TIMEOUT as u32,
+                libc::TCP_NOTSENT_LOWAT as u32,
+            ],
+        ),
+    ],
+    &[
+        when(1, &[libc::IPPROTO_IP as u32]),
+        when(
+            2,
+            &[
+                libc::IP_TOS as u32,
+                libc::IP_TTL as u32,
+                libc::IP_PKTINFO as u32,
+                libc::IP_MTU_DISCOVER as u32,
+                libc::IP_RECVERR as u32,
+                libc::IP_RECVTTL as u32,
+                libc::IP_RECVTOS as u32,
+                libc::IP_BIND_ADDRESS_NO_PORT as u32,
+                libc::IP_MULTICAST_IF as u32,
+                libc::IP_MULTICAST_TTL as u32,
+                libc::IP_MULTICAST_LOOP as u32,
+            ],
+        ),
+    ],
+    &[
+        when(1, &[libc::IPPROTO_IPV6 as u32]),
+        when(
+            2,
+            &[
+                libc::IPV6_V6ONLY as u32,
+                libc::IPV6_UNICAST_HOPS as u32,
+                libc::IPV6_TCLASS as u32,
+                libc::IPV6_RECVTCLASS as u32,
+                libc::IPV6_RECVPKTINFO as u32,
+                libc::IPV6_MTU_DISCOVER as u32,
+                libc::IPV6_RECVERR as u32,
+                libc::IPV6_RECVHOPLIMIT as u32,
+                libc::IPV6_MULTICAST_IF as u32,
+                libc::IPV6_MULTICAST_HOPS as u32,
+                libc::IPV6_MULTICAST_LOOP as u32,
+            ],
+        ),
+    ],
 ];
 
 /// Terminals and descriptors; not `TIOCSTI` (typing into somebody's terminal), not the thousands of driver commands.
@@ -406,6 +500,8 @@ pub fn rules() -> Vec<Rule> {
     }
     // Its flags are in memory, where a filter can't look; on ENOSYS glibc goes back to `clone`.
     add(calls!(SYS_clone3), Some(Refusal::Errno(libc::ENOSYS)));
+    // The same: `RESOLVE_CACHED` would tell which files of the host are in memory. Programs go back to `openat`.
+    add(calls!(SYS_openat2), Some(Refusal::Errno(libc::ENOSYS)));
     // Would make the host's disks flush, also through the runtime's files. Told that it is done, which is true of all
     // that can be written in here: it is in memory.
     let flushing = calls!(SYS_sync SYS_syncfs SYS_fsync SYS_fdatasync SYS_sync_file_range SYS_msync);
@@ -424,6 +520,7 @@ pub fn rules() -> Vec<Rule> {
         NO_HUGE_MEMFD,
         Some(Refusal::Errno(libc::EINVAL)),
     ));
+    rules.push(rule("SYS_madvise", libc::SYS_madvise, NO_MERGING, Some(Refusal::Errno(libc::EINVAL))));
     rules.push(rule("SYS_fcntl", libc::SYS_fcntl, &[FCNTLS], Some(Refusal::Errno(libc::EINVAL))));
     rules.push(rule("SYS_prlimit64", libc::SYS_prlimit64, PRLIMIT, forbidden));
     for (name, number) in [
@@ -442,6 +539,8 @@ pub fn rules() -> Vec<Rule> {
     rules.push(rule("SYS_setrlimit", libc::SYS_setrlimit, SETRLIMIT, forbidden));
     rules.push(rule("SYS_socket", libc::SYS_socket, &[UNIX_SOCKET, INET_SOCKET], forbidden));
     rules.push(rule("SYS_socketpair", libc::SYS_socketpair, &[UNIX_SOCKET], forbidden));
+    let unknown_option = Some(Refusal::Errno(libc::ENOPROTOOPT));
+    rules.push(rule("SYS_setsockopt", libc::SYS_setsockopt, SOCKET_OPTIONS, unknown_option));
     rules.push(rule("SYS_ioctl", libc::SYS_ioctl, &[IOCTLS], Some(Refusal::Errno(libc::ENOTTY))));
     rules.push(rule("SYS_kill", libc::SYS_kill, NOT_EVERYBODY, forbidden));
     rules.push(rule("SYS_prctl", libc::SYS_prctl, &[PRCTLS], Some(Refusal::Errno(libc::EINVAL))));
