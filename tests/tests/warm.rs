@@ -568,6 +568,8 @@ fn the_value_of_the_last_line_is_told_and_changes_nothing_else() {
         ("class A:\n    def __repr__(self): raise SystemExit(3)\nA()", None),
         ("class A:\n    def __repr__(self): return '\\ud800'\nA()", Some("\\ud800")),
         ("import sys, os\nsys.stdout.close()\nos.close(1)\n1", Some("1")),
+        // Its own files have the numbers that they have anywhere.
+        ("import os\nos.open('/dev/null', os.O_RDONLY)", Some("3")),
     ] {
         let answer = engine.run_with("py", code, &json!({ "last_value": true }));
         assert_eq!((&answer["exit_code"], answer["value"].as_str()), (&json!(0), value), "{code}: {answer}");

@@ -305,6 +305,15 @@ class Frames:
             pass
 
 
+def second_stdout():
+    """Another name of standard output, for frames. Far from the numbers that a script's own files get, and the last of those
+    that take no further memory; lower if the limit of open files is lower."""
+    try:
+        return os.dup2(1, 63, inheritable=False)
+    except OSError:
+        return os.dup(1)
+
+
 def parts(source, path, wants_value, flags):
     """The script's code, in one part or in two: if its last statement is an expression, that by itself, to be evaluated."""
     if not wants_value or len(source) > LONGEST_FOR_VALUE:
@@ -490,7 +499,7 @@ def be_kernel(line, options):
         del names[name]
     names["__loader__"] = None
     sys.argv = [""]
-    frames = Frames(options["nonce"], os.dup(1))
+    frames = Frames(options["nonce"], second_stdout())
     kernel = KERNEL["kernel"]
     way = session.Line(line.library, line.waiting, kernel.encode)
     session.Session(way, frames, names, KERNEL).serve()
@@ -523,7 +532,7 @@ def main():
         be_kernel(line, options)
     line.hang_up()
     script, path = become(*rest)
-    frames = Frames(options["nonce"], os.dup(1)) if options and options["nonce"] else None
+    frames = Frames(options["nonce"], second_stdout()) if options and options["nonce"] else None
     if options and options["tools"]:
         tools.give(script.__dict__, options["tools"], frames)
     if options and options["shadows"]:
