@@ -89,8 +89,6 @@ pub struct KernelWords {
     pub is_heard: bool,
     /// Processes that their filter killed.
     pub seccomp: u64,
-    /// Accesses that Landlock refused.
-    pub landlock: u64,
     /// Times that more was told than could be listened to.
     pub overruns: u64,
 }

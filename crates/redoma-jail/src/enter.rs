@@ -24,6 +24,7 @@ use rustix::io::Errno;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::footprint::Footprint;
+use crate::landlock::Ruleset;
 use crate::network::{Entered, MadeBy, Network};
 use crate::plan::{Plan, Role};
 use crate::spawn::{Report, Stdio};
@@ -216,7 +217,7 @@ fn enter(prepared: &Prepared<'_>) -> Result<init::Started, Failure> {
 struct ProgramStart<'a> {
     prepared: &'a Prepared<'a>,
     /// Landlock's.
-    ruleset: Option<&'a OwnedFd>,
+    ruleset: Option<&'a Ruleset>,
     _entered: Entered,
     failure: Option<Failure>,
 }
@@ -274,18 +275,18 @@ pub(crate) fn settle(stdio: Stdio<RawFd>) -> Result<(), Failure> {
 }
 
 /// The wall that only the program's own process goes behind: init stays outside of it.
-pub(crate) fn landlock_of(plan: &Plan) -> Result<Option<OwnedFd>, Failure> {
+pub(crate) fn landlock_of(plan: &Plan) -> Result<Option<Ruleset>, Failure> {
     match &plan.landlock {
         Some(landlock) if !plan.weakening.has("landlock") => landlock.ruleset().at(Step::Landlock).map(Some),
         _ => Ok(None),
     }
 }
 
-pub(crate) fn go_behind_landlock(ruleset: Option<&OwnedFd>) -> Result<(), Failure> {
-    ruleset.map_or(Ok(()), |ruleset| sys::landlock_restrict(ruleset.as_fd())).at(Step::Landlock)
+pub(crate) fn go_behind_landlock(ruleset: Option<&Ruleset>) -> Result<(), Failure> {
+    ruleset.map_or(Ok(()), Ruleset::restrict).at(Step::Landlock)
 }
 
-fn last_steps(prepared: &Prepared<'_>, ruleset: Option<&OwnedFd>) -> Result<(), Failure> {
+fn last_steps(prepared: &Prepared<'_>, ruleset: Option<&Ruleset>) -> Result<(), Failure> {
     settle(prepared.stdio)?;
     sys::reset_signals().at(Step::Session)?;
     go_behind_landlock(ruleset)?;

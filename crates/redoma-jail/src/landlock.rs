@@ -24,6 +24,8 @@ const TRUNCATE: u64 = 1 << 14;
 const IOCTL_DEV: u64 = 1 << 15;
 const SCOPE_ABSTRACT_SOCKETS: u64 = 1 << 0;
 const SCOPE_SIGNALS: u64 = 1 << 1;
+const LOG_SAME_EXEC_OFF: u32 = 1 << 0;
+const LOG_SUBDOMAINS_OFF: u32 = 1 << 2;
 
 /// What a rule on a single file may name; the rest is about folders.
 const FOR_FILES: u64 = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV;
@@ -52,6 +54,12 @@ const fn attribute_size(abi: u8) -> usize {
     }
 }
 
+/// How to go under the rules. From ABI 7 on the kernel writes an audit record for each refusal, as fast as code can provoke
+/// them, unless told not to; also for domains that code makes below its own.
+const fn restrict_flags(abi: u8) -> u32 {
+    if abi >= 7 { LOG_SAME_EXEC_OFF | LOG_SUBDOMAINS_OFF } else { 0 }
+}
+
 #[derive(Debug)]
 struct Rule {
     path: CString,
@@ -64,7 +72,22 @@ struct Rule {
 pub struct LandlockPlan {
     ruleset: LandlockRuleset,
     size: usize,
+    flags: u32,
     rules: Vec<Rule>,
+}
+
+/// The rules as the kernel holds them.
+#[derive(Debug)]
+pub(crate) struct Ruleset {
+    rules: OwnedFd,
+    flags: u32,
+}
+
+impl Ruleset {
+    /// Puts this process, and what it will start, under the rules.
+    pub(crate) fn restrict(&self) -> Result<(), Errno> {
+        sys::landlock_restrict(self.rules.as_fd(), self.flags)
+    }
 }
 
 impl LandlockPlan {
@@ -102,6 +125,7 @@ impl LandlockPlan {
         Ok(Self {
             ruleset: LandlockRuleset { handled_access_fs: all, handled_access_net: 0, scoped },
             size: attribute_size(abi),
+            flags: restrict_flags(abi),
             rules,
         })
     }
@@ -111,23 +135,23 @@ impl LandlockPlan {
         let abi = abi().unwrap_or(1);
         let scoped = if abi >= 6 { SCOPE_ABSTRACT_SOCKETS | SCOPE_SIGNALS } else { 0 };
         let ruleset = LandlockRuleset { handled_access_fs: handled(abi), handled_access_net: 0, scoped };
-        Self { ruleset, size: attribute_size(abi), rules: Vec::new() }
+        Self { ruleset, size: attribute_size(abi), flags: restrict_flags(abi), rules: Vec::new() }
     }
 
     /// The rules as the kernel holds them, with the places that the paths lead to now. All of them or an error.
-    pub(crate) fn ruleset(&self) -> Result<OwnedFd, Errno> {
+    pub(crate) fn ruleset(&self) -> Result<Ruleset, Errno> {
         let ruleset = sys::landlock_create(self.ruleset, self.size)?;
         for rule in &self.rules {
             let place = rustix::fs::open(&*rule.path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
             let access = if rule.is_file { rule.access & FOR_FILES } else { rule.access };
             sys::landlock_allow_beneath(ruleset.as_fd(), place.as_fd(), access)?;
         }
-        Ok(ruleset)
+        Ok(Ruleset { rules: ruleset, flags: self.flags })
     }
 
     /// Puts this process, and what it will start, under the rules.
     pub(crate) fn restrict(&self) -> Result<(), Errno> {
-        sys::landlock_restrict(self.ruleset()?.as_fd())
+        self.ruleset()?.restrict()
     }
 }
 

@@ -627,9 +627,9 @@ pub(crate) fn landlock_allow_beneath(
     Ok(())
 }
 
-pub(crate) fn landlock_restrict(ruleset: BorrowedFd<'_>) -> Result<(), Errno> {
+pub(crate) fn landlock_restrict(ruleset: BorrowedFd<'_>, flags: u32) -> Result<(), Errno> {
     // SAFETY: no pointers.
-    checked(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0) })?;
+    checked(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), flags) })?;
     Ok(())
 }
 

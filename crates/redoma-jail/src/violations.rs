@@ -2,14 +2,13 @@
 //!
 //! Most refusals are an error number that only the program itself gets to see, and that is all: telling anybody would cost
 //! a refused call sixty times as much, and let hostile code write to the host's log as fast as it can (`docs/metrics.md` has
-//! the numbers). What the kernel tells unasked is told through its audit log: that a filter killed a process and, where
-//! auditing is switched on, what Landlock refused. It can be listened to beside `auditd`, by whoever has `CAP_AUDIT_READ`.
+//! the numbers). The kernel tells one thing unasked, through its audit log: that a filter killed a process. A process with
+//! `CAP_AUDIT_READ` can listen to it beside `auditd`. Landlock's refusals would be told too; `landlock.rs` switches that off.
 //!
 //! A record names the uid on the host, and each sandbox has one of its own: that tells ours from others'. The records are
 //! text, in part made of what a program chose (its name). The kernel writes that in hex if it holds blanks or quotes; still,
 //! what stands before it is looked for from the front, and what stands behind it from the end.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -21,11 +20,6 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 const READ_LOG: u32 = 1;
 /// A filter killed a process, or was asked to tell what it did.
 const SECCOMP: u16 = 1326;
-/// Landlock refused something, or tells of a domain.
-const LANDLOCK_ACCESS: u16 = 1423;
-const LANDLOCK_DOMAIN: u16 = 1424;
-/// Domains that are remembered: of sandboxes that live, and that have been refused something.
-const MOST_DOMAINS: usize = 10_000;
 /// Records that may wait to be read, in bytes.
 const ROOM: usize = 1 << 20;
 const HEADER: usize = 16;
@@ -45,8 +39,6 @@ pub enum AuditUnavailable {
 pub enum Told {
     /// A filter killed a process.
     Seccomp,
-    /// Landlock refused an access.
-    Landlock,
     /// Some was told that nobody could read in time.
     Overrun,
 }
@@ -55,7 +47,6 @@ pub enum Told {
 #[derive(Debug)]
 pub struct AuditLog {
     socket: OwnedFd,
-    domains: Domains,
 }
 
 impl AuditLog {
@@ -71,15 +62,15 @@ impl AuditLog {
         // Without the right to have more it holds what it can.
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, ROOM);
         rustix::net::bind(&socket, &SocketAddrNetlink::new(0, READ_LOG)).map_err(refused)?;
-        Ok(Self { socket, domains: Domains::default() })
+        Ok(Self { socket })
     }
 
     /// Waits for the next record, and what it tells of the processes of these uids, if anything.
-    pub fn next(&mut self, is_ours: impl Fn(u32) -> bool) -> io::Result<Option<Told>> {
+    pub fn next(&self, is_ours: impl Fn(u32) -> bool) -> io::Result<Option<Told>> {
         // The longest record that the kernel writes.
         let mut buffer = [0u8; HEADER + 8970];
         match rustix::net::recv(&self.socket, &mut buffer[..], RecvFlags::empty()) {
-            Ok((length, _)) => Ok(self.domains.read(&buffer[..length], is_ours)),
+            Ok((length, _)) => Ok(read(&buffer[..length], is_ours)),
             Err(Errno::NOBUFS) => Ok(Some(Told::Overrun)),
             Err(Errno::INTR) => Ok(None),
             Err(errno) => Err(errno.into()),
@@ -87,37 +78,13 @@ impl AuditLog {
     }
 }
 
-/// Landlock's domains that are ours. A refusal names only its domain; whose that is comes right behind the first refusal.
-#[derive(Debug, Default)]
-struct Domains(BTreeSet<u64>);
-
-impl Domains {
-    fn read(&mut self, message: &[u8], is_ours: impl Fn(u32) -> bool) -> Option<Told> {
-        let (header, text) = message.split_at_checked(HEADER)?;
-        let kind = u16::from_ne_bytes([header[4], header[5]]);
-        let text = std::str::from_utf8(text).ok()?;
-        let is_of_ours = || number(text, "uid").and_then(|uid| u32::try_from(uid).ok()).is_some_and(&is_ours);
-        match kind {
-            // Without a signal it is a refusal that somebody else's filter tells of.
-            SECCOMP => (last_number(text, "sig")? != 0 && is_of_ours()).then_some(Told::Seccomp),
-            LANDLOCK_ACCESS => self.0.contains(&domain(text)?).then_some(Told::Landlock),
-            LANDLOCK_DOMAIN => match field(text, "status")? {
-                "allocated" if is_of_ours() => {
-                    if self.0.len() >= MOST_DOMAINS {
-                        self.0.pop_first();
-                    }
-                    self.0.insert(domain(text)?);
-                    Some(Told::Landlock)
-                }
-                "deallocated" => {
-                    self.0.remove(&domain(text)?);
-                    None
-                }
-                _ => None,
-            },
-            _ => None,
-        }
-    }
+fn read(message: &[u8], is_ours: impl Fn(u32) -> bool) -> Option<Told> {
+    let (header, text) = message.split_at_checked(HEADER)?;
+    let kind = u16::from_ne_bytes([header[4], header[5]]);
+    let text = std::str::from_utf8(text).ok()?;
+    let is_of_ours = || number(text, "uid").and_then(|uid| u32::try_from(uid).ok()).is_some_and(&is_ours);
+    // Without a signal it is a refusal that another program's filter tells of.
+    (kind == SECCOMP && last_number(text, "sig")? != 0 && is_of_ours()).then_some(Told::Seccomp)
 }
 
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
@@ -132,21 +99,17 @@ fn last_number(text: &str, name: &str) -> Option<u64> {
     text.split([' ', '\0']).rev().find_map(|part| part.strip_prefix(name)?.strip_prefix('='))?.parse().ok()
 }
 
-fn domain(text: &str) -> Option<u64> {
-    u64::from_str_radix(field(text, "domain")?, 16).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const OURS: u32 = 1_900_000_007;
 
-    fn told(domains: &mut Domains, kind: u16, text: &str) -> Option<Told> {
+    fn told(kind: u16, text: &str) -> Option<Told> {
         let mut message = vec![0; HEADER];
         message[4..6].copy_from_slice(&kind.to_ne_bytes());
         message.extend_from_slice(text.as_bytes());
-        domains.read(&message, |uid| uid == OURS)
+        read(&message, |uid| uid == OURS)
     }
 
     fn killed(uid: u32, signal: u32) -> String {
@@ -159,58 +122,23 @@ mod tests {
 
     #[test]
     fn a_process_that_a_filter_killed_is_told_if_it_is_ours() {
-        let mut domains = Domains::default();
-        assert_eq!(told(&mut domains, SECCOMP, &killed(OURS, 31)), Some(Told::Seccomp));
-        assert_eq!(told(&mut domains, SECCOMP, &killed(0, 31)), None, "somebody else's");
-        assert_eq!(told(&mut domains, SECCOMP, &killed(OURS, 0)), None, "nobody was killed");
-        assert_eq!(told(&mut domains, 1300, &killed(OURS, 31)), None, "another kind of record");
+        assert_eq!(told(SECCOMP, &killed(OURS, 31)), Some(Told::Seccomp));
+        assert_eq!(told(SECCOMP, &killed(0, 31)), None, "somebody else's");
+        assert_eq!(told(SECCOMP, &killed(OURS, 0)), None, "nobody was killed");
+        assert_eq!(told(1300, &killed(OURS, 31)), None, "another kind of record");
     }
 
     #[test]
     fn a_name_that_looks_like_a_record_changes_nothing() {
         let named = killed(OURS, 31).replace("python3\" ", "x\" uid=0 sig=0 ");
-        assert_eq!(told(&mut Domains::default(), SECCOMP, &named), Some(Told::Seccomp));
-    }
-
-    #[test]
-    fn what_landlock_refused_is_told_by_its_domain() {
-        let mut domains = Domains::default();
-        let refused = |domain: &str| {
-            format!(
-                "audit(1794776248.1:30): domain={domain} blockers=fs.read_file path=\"/x\" dev=\"vda\" ino=1"
-            )
-        };
-        let made = |domain: &str, uid: u32| {
-            format!(
-                "audit(1794776248.1:30): domain={domain} status=allocated mode=enforcing pid=300 uid={uid} exe=\"/x\" comm=\"x\""
-            )
-        };
-        let gone = "audit(1794776249.1:31): domain=195ba459b status=deallocated denials=3";
-        // The first refusal of a domain is followed by whose domain it is.
-        assert_eq!(told(&mut domains, LANDLOCK_ACCESS, &refused("195ba459b")), None);
-        assert_eq!(told(&mut domains, LANDLOCK_DOMAIN, &made("195ba459b", OURS)), Some(Told::Landlock));
-        assert_eq!(told(&mut domains, LANDLOCK_ACCESS, &refused("195ba459b")), Some(Told::Landlock));
-        assert_eq!(told(&mut domains, LANDLOCK_DOMAIN, &made("2", 0)), None);
-        assert_eq!(told(&mut domains, LANDLOCK_ACCESS, &refused("2")), None, "somebody else's");
-        assert_eq!(told(&mut domains, LANDLOCK_DOMAIN, gone), None);
-        assert_eq!(told(&mut domains, LANDLOCK_ACCESS, &refused("195ba459b")), None, "it is gone");
+        assert_eq!(told(SECCOMP, &named), Some(Told::Seccomp));
     }
 
     #[test]
     fn what_is_cut_or_strange_is_nothing() {
-        let mut domains = Domains::default();
-        assert_eq!(domains.read(&[0; 7], |_| true), None);
-        for text in [
-            "",
-            "uid=",
-            "sig=31",
-            "uid=x sig=31",
-            "uid=99999999999 sig=31",
-            "domain=zz status=allocated uid=1",
-        ] {
-            for kind in [SECCOMP, LANDLOCK_ACCESS, LANDLOCK_DOMAIN] {
-                assert_eq!(told(&mut domains, kind, text), None, "{text}");
-            }
+        assert_eq!(read(&[0; 7], |_| true), None);
+        for text in ["", "uid=", "sig=31", "uid=x sig=31", "uid=99999999999 sig=31"] {
+            assert_eq!(told(SECCOMP, text), None, "{text}");
         }
     }
 }

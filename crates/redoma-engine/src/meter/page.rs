@@ -54,7 +54,7 @@ impl Meter {
             let elsewhere = if kind == Violation::RefusedFrame { frames::refused() } else { 0 };
             kinds.count(&[("kind", kind.name())], counted + elsewhere);
         }
-        kinds.count(&[("kind", "seccomp")], words.seccomp).count(&[("kind", "landlock")], words.landlock);
+        kinds.count(&[("kind", "seccomp")], words.seccomp);
         let help = "Whether violations are heard of from here: the reports of runs, the kernel's audit log.";
         let mut sources = page.gauge("redoma_violations_source", help);
         sources.count(&[("source", "reports")], 1).count(&[("source", "audit")], u64::from(words.is_heard));

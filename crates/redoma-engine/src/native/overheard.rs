@@ -15,7 +15,6 @@ use crate::meter::Counter;
 pub(crate) struct Overheard {
     is_heard: AtomicBool,
     seccomp: Counter,
-    landlock: Counter,
     overruns: Counter,
 }
 
@@ -26,7 +25,7 @@ impl Overheard {
         let Ok(log) = AuditLog::open() else { return };
         let listener = Arc::downgrade(shared);
         let thread = std::thread::Builder::new().name("listener".to_owned());
-        let is_started = thread.spawn(move || listen(log, &listener)).is_ok();
+        let is_started = thread.spawn(move || listen(&log, &listener)).is_ok();
         shared.overheard.is_heard.store(is_started, Ordering::Relaxed);
     }
 
@@ -34,20 +33,18 @@ impl Overheard {
         KernelWords {
             is_heard: self.is_heard.load(Ordering::Relaxed),
             seccomp: self.seccomp.get(),
-            landlock: self.landlock.get(),
             overruns: self.overruns.get(),
         }
     }
 }
 
-fn listen(mut log: AuditLog, backend: &Weak<Shared>) {
+fn listen(log: &AuditLog, backend: &Weak<Shared>) {
     let is_ours = |uid| backend.upgrade().is_some_and(|shared| shared.identities.has_given(uid));
     loop {
         let told = log.next(is_ours);
         let Some(shared) = backend.upgrade() else { return };
         match told {
             Ok(Some(Told::Seccomp)) => shared.overheard.seccomp.add_one(),
-            Ok(Some(Told::Landlock)) => shared.overheard.landlock.add_one(),
             Ok(Some(Told::Overrun)) => shared.overheard.overruns.add_one(),
             Ok(None) => {}
             Err(_) => {

@@ -253,7 +253,7 @@ const SETPRIORITY: &[&[Condition]] = &[&[when(0, &[0]), unless(1, &[1])], &[when
 /// `RWF_NOWAIT` tells whether a file of the runtime is in memory, and so whether another sandbox has just read it; throwing
 /// it out of memory (`RWF_DONTCACHE`) makes that a tool. Flags of tomorrow are refused with them.
 const NO_PEEKING_AT_THE_CACHE: &[&[Condition]] =
-    &[&[when_masked(5, !(libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_APPEND) as u32, &[0])]];
+    &[&[when_masked(5, !(libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_APPEND).cast_unsigned(), &[0])]];
 const NO_EVICTING: &[&[Condition]] = &[&[unless(3, &[libc::POSIX_FADV_DONTNEED as u32])]];
 
 /// The type of a socket without its flags.
@@ -270,7 +270,7 @@ const INET_SOCKET: &[Condition] = &[
     when(2, &[0, libc::IPPROTO_TCP as u32, libc::IPPROTO_UDP as u32]),
 ];
 
-/// Options of sockets that programs set: `asyncio`, Node, ZeroMQ, databases and web servers on the loopback. All others are
+/// Options of sockets that programs set: `asyncio`, Node, `ZeroMQ`, databases and web servers on the loopback. All others are
 /// refused, as by a kernel that lacks them. Filters (`SO_ATTACH_FILTER` and its relatives) are compiled into memory of the
 /// host that no cgroup counts, and without which no sandbox can install its own filter. Multicast groups are uncounted too.
 /// Timestamps switch on code in the host's own packet path. `TCP_ULP` and `TCP_CONGESTION` load other protocols.
