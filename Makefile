@@ -36,6 +36,11 @@ test-cgroup2: test-packages ## The jail on a real cgroup v2 hierarchy, in a VM u
 bench: build ## Measure against real peers in one run; writes bench/RESULTS.md
 	bench/run.sh
 
+.PHONY: soak
+soak: build ## SOAK_RUNS (100000) runs against one server; prints what must stay flat
+	target/release/redoma setup --data-dir $(or $(REDOMA_BENCH_DATA),/var/tmp/redoma-bench)
+	python3 bench/soak.py --data-dir $(or $(REDOMA_BENCH_DATA),/var/tmp/redoma-bench) --runs $(or $(SOAK_RUNS),100000)
+
 .PHONY: fuzz
 fuzz: ## Fuzz the readers of hostile programs for FUZZ_SECONDS (60)
 	scripts/fuzz.sh $(or $(FUZZ_SECONDS),60)

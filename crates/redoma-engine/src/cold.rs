@@ -86,7 +86,7 @@ pub fn run(
     let mut plan = Plan::new(ids, limits, &layers, tree, runtime.home()?, program)?;
     plan.set_script(&script, request.source.code.clone())?;
     let run_folder =
-        (!request.inputs.is_empty()).then(|| RunFolder::make(&run_parent, tag.as_str(), None)).transpose()?;
+        (!request.inputs.is_empty()).then(|| RunFolder::make(&run_parent, &tag, None)).transpose()?;
     if let Some(folder) = &run_folder {
         plan.set_inputs(&folder.stage(&request.inputs, ids)?)?;
     }
@@ -97,7 +97,7 @@ pub fn run(
     let stdio =
         Stdio { stdin: theirs.stdin.as_fd(), stdout: theirs.stdout.as_fd(), stderr: theirs.stderr.as_fd() };
     let limits_of_group = GroupLimits::from_limits(limits, || runtime.block_device());
-    let make_group = |hierarchy: &Hierarchy| hierarchy.create(tag.as_str(), &limits_of_group);
+    let make_group = |hierarchy: &Hierarchy| hierarchy.create(&tag, &limits_of_group);
     let (janitor, group, starting) = begin(host, &plan, stdio, early_janitor, start_janitor, make_group)?;
     add_group_layers(group.as_deref(), waived, &mut layers)?;
     let mut sandbox = starting.finish(group.as_deref())?;

@@ -12,6 +12,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use redoma_jail::Ids;
+use redoma_jail::janitor::OwnerTag;
 
 /// A file of the caller's for the workspace.
 #[derive(Debug, Clone)]
@@ -114,24 +115,27 @@ fn check_name(name: &OsStr) -> Result<(), &'static str> {
 
 /// A run's folder on the host. Removed with everything in it when dropped; by the janitor if this process is killed.
 #[derive(Debug)]
-pub(crate) struct RunFolder(PathBuf);
+pub(crate) struct RunFolder {
+    path: PathBuf,
+    tag: OwnerTag,
+}
 
 impl RunFolder {
     /// Nobody else can enter it. For a sandbox made on the spot it is this user's, as whom it is opened; for one in a
     /// nursery, where this user is nobody, it is the sandbox's own.
-    pub(crate) fn make(parent: &Path, name: &str, owner: Option<Ids>) -> Result<Self, StagingError> {
-        let folder = parent.join(name);
+    pub(crate) fn make(parent: &Path, tag: &OwnerTag, owner: Option<Ids>) -> Result<Self, StagingError> {
+        let folder = parent.join(tag.as_str());
         let failed = |source| StagingError::Folder { folder: folder.clone(), source };
         fs::create_dir_all(parent).map_err(failed)?;
         fs::DirBuilder::new().mode(0o700).create(&folder).map_err(failed)?;
-        let made = Self(folder.clone());
+        let made = Self { path: folder.clone(), tag: tag.clone() };
         owner.map_or(Ok(()), |ids| own(&folder, ids)).map_err(failed)?;
         Ok(made)
     }
 
     /// Copies the inputs; gives the folder that holds them, owned by the sandbox's uid.
     pub(crate) fn stage(&self, inputs: &[Input], ids: Ids) -> Result<PathBuf, StagingError> {
-        let folder = self.0.join("in");
+        let folder = self.path.join("in");
         make_folder(&folder, ids)?;
         let mut made = BTreeSet::new();
         for input in inputs {
@@ -151,8 +155,9 @@ impl RunFolder {
     /// A second name, or a copy, of this program: what is started later is what runs now, also if the file has been replaced
     /// by a newer one meanwhile.
     pub(crate) fn keep_program(&self, program: &Path) -> Result<PathBuf, StagingError> {
-        let kept = self.0.join("redoma");
-        let failed = |source| StagingError::Copy { path: program.to_owned(), folder: self.0.clone(), source };
+        let kept = self.path.join("redoma");
+        let failed =
+            |source| StagingError::Copy { path: program.to_owned(), folder: self.path.clone(), source };
         // A link can't be made to another file system, nor by everybody to a file of root's.
         if fs::hard_link(program, &kept).is_err() {
             fs::copy(program, &kept).map_err(failed)?;
@@ -163,7 +168,9 @@ impl RunFolder {
 
 impl Drop for RunFolder {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        if fs::remove_dir_all(&self.path).is_err() && self.path.exists() {
+            self.tag.keep_number();
+        }
     }
 }
 

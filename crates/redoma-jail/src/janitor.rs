@@ -10,8 +10,8 @@ use std::io::{self, Read as _};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -23,8 +23,28 @@ use crate::host_uid::HostUids;
 use crate::sys;
 
 /// A name for what one run makes on the host; tells which process made it, so that others can see if it still lives.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OwnerTag(String);
+///
+/// The name ends with a number that is taken until the last clone is dropped; the next tag then takes it again. The
+/// kernel keeps an entry in its directory cache for each name that was ever removed, and frees it only when memory runs
+/// short: with names that come again there are as many entries as there were sandboxes at one time, not one for each
+/// run.
+#[derive(Debug, Clone)]
+pub struct OwnerTag(Arc<Numbered>);
+
+#[derive(Debug)]
+struct Numbered {
+    name: String,
+    number: u32,
+}
+
+impl Drop for Numbered {
+    fn drop(&mut self) {
+        FREE_NUMBERS.lock().unwrap_or_else(PoisonError::into_inner).push(self.number);
+    }
+}
+
+/// Numbers of tags that are gone with everything that had their names.
+static FREE_NUMBERS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 impl OwnerTag {
     const PREFIX: &'static str = "redoma-run";
@@ -32,8 +52,14 @@ impl OwnerTag {
     /// A new tag of this process's.
     pub fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        Self(format!("{}{count}", Self::family()))
+        let free = FREE_NUMBERS.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let number = free.unwrap_or_else(|| COUNT.fetch_add(1, Ordering::Relaxed));
+        Self(Arc::new(Numbered { name: format!("{}{number}", Self::family()), number }))
+    }
+
+    /// Never gives the number to another tag: something of this name could not be removed.
+    pub fn keep_number(&self) {
+        std::mem::forget(self.clone());
     }
 
     /// What the names of all tags of this process begin with.
@@ -47,7 +73,7 @@ impl OwnerTag {
     }
 
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.0.name
     }
 
     /// Whether `name` is a tag whose process is dead. Other names, and tags from other PID namespaces (a container's
@@ -260,6 +286,25 @@ fn remove(leftovers: &Leftovers, family: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_comes_again_when_all_that_had_it_is_gone() {
+        let first = OwnerTag::new();
+        let name = first.as_str().to_owned();
+        let clone = first.clone();
+        drop(first);
+        assert_ne!(OwnerTag::new().as_str(), name, "a clone still has it");
+        drop(clone);
+        // Other tests of this process take and give back numbers, too.
+        let taken: Vec<_> = (0..1000).map(|_| OwnerTag::new()).collect();
+        assert!(taken.iter().any(|tag| tag.as_str() == name));
+        let kept = OwnerTag::new();
+        kept.keep_number();
+        let name = kept.as_str().to_owned();
+        drop((kept, taken));
+        let taken: Vec<_> = (0..2000).map(|_| OwnerTag::new()).collect();
+        assert!(taken.iter().all(|tag| tag.as_str() != name), "it was kept");
+    }
 
     #[test]
     fn a_tag_is_stale_only_when_its_process_is_gone() {

@@ -122,8 +122,7 @@ impl Nursery {
         let stdio = Stdio { stdin: theirs.as_fd(), stdout: says.as_fd(), stderr: says.as_fd() };
         let group_limits = GroupLimits::from_limits(&own_limits(), || None);
         let hierarchy = shared.host.hierarchy.as_ref().ok();
-        let group =
-            hierarchy.map(|place| place.create(OwnerTag::new().as_str(), &group_limits)).transpose()?;
+        let group = hierarchy.map(|place| place.create(&OwnerTag::new(), &group_limits)).transpose()?;
         add_group_layers(group.as_deref(), &config.waived, &mut layers)?;
         let into = match group.as_deref().map(Group::entry) {
             Some(redoma_jail::cgroup::Entry::CloneInto(folder)) => Some(folder),
@@ -195,7 +194,7 @@ impl Nursery {
         let (pipes, theirs) = Pipes::new()?;
         identity.own_pipes(&theirs)?;
         let group_limits = GroupLimits::from_limits(&limits, || self.runtime.block_device());
-        let make_group = |place: &Hierarchy| place.create(OwnerTag::new().as_str(), &group_limits);
+        let make_group = |place: &Hierarchy| place.create(&OwnerTag::new(), &group_limits);
         let group = shared.host.hierarchy.as_ref().ok().map(make_group).transpose()?;
         let stdio = Stdio {
             stdin: theirs.stdin.as_fd(),

@@ -123,7 +123,7 @@ impl<'a, 'r> WarmRun<'a, 'r> {
         if !run.request.inputs.is_empty() {
             let tag = OwnerTag::new();
             let parent = shared.config.data_dir.join("run");
-            let folder = RunFolder::make(&parent, tag.as_str(), Some(ready.identity.ids))?;
+            let folder = RunFolder::make(&parent, &tag, Some(ready.identity.ids))?;
             folder.stage(&run.request.inputs, ready.identity.ids)?;
             inputs = Some(ready.nursery.keeper().open_inputs(tag.as_str())?);
             run.run_folder = Some(folder);

@@ -25,6 +25,8 @@ use redoma_model::{Layer, Limits};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::janitor::OwnerTag;
+
 /// A control file that could not be read or written.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{path}: {errno}")]
@@ -169,6 +171,8 @@ pub trait Group: Debug + Send + Sync {
 #[derive(Debug, Clone)]
 pub struct Weight {
     path: Arc<Path>,
+    /// The group is gone; another one may have its name by now. Held while the weight is written.
+    is_gone: Arc<Mutex<bool>>,
     /// What a group has from the start.
     whole: u32,
     /// Into how many parts that is divided.
@@ -178,12 +182,18 @@ pub struct Weight {
 impl Weight {
     /// Of a new group, for all who will ever change it: they have copies of this one.
     pub fn new(path: &Path, whole: u32) -> Self {
-        Self { path: path.into(), whole, parts: Arc::new(AtomicU32::new(1)) }
+        Self { path: path.into(), is_gone: Arc::default(), whole, parts: Arc::new(AtomicU32::new(1)) }
+    }
+
+    /// Writes nothing from now on.
+    fn end(&self) {
+        *self.is_gone.lock().unwrap_or_else(PoisonError::into_inner) = true;
     }
 
     /// Makes it one of so many parts. Best effort: it is about fairness, not about safety.
     pub fn set(&mut self, parts: u32) {
-        if self.parts.swap(parts, Ordering::Relaxed) != parts {
+        let is_gone = self.is_gone.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.parts.swap(parts, Ordering::Relaxed) != parts && !*is_gone {
             let _ = write(&self.path, &format!("{}\n", (self.whole / parts.max(1)).max(2)));
         }
     }
@@ -263,11 +273,11 @@ impl Hierarchy {
         }
     }
 
-    /// Makes a group with these limits. `name` must be new.
-    pub fn create(&self, name: &str, limits: &GroupLimits) -> Result<Box<dyn Group>, CgroupError> {
+    /// Makes a group with these limits. It keeps the tag, and with it its name, until its folders are gone.
+    pub fn create(&self, tag: &OwnerTag, limits: &GroupLimits) -> Result<Box<dyn Group>, CgroupError> {
         match self {
-            Self::V1(hierarchy) => Ok(Box::new(hierarchy.create(name, limits)?)),
-            Self::V2(hierarchy) => Ok(Box::new(hierarchy.create(name, limits)?)),
+            Self::V1(hierarchy) => Ok(Box::new(hierarchy.create(tag, limits)?)),
+            Self::V2(hierarchy) => Ok(Box::new(hierarchy.create(tag, limits)?)),
         }
     }
 
@@ -410,6 +420,13 @@ struct Folder {
 impl Folder {
     fn new(path: PathBuf) -> Self {
         Self { path, held: None, counters: Mutex::default() }
+    }
+
+    /// Closes everything that is open in it. To be called before the folder is removed: the kernel then drops its own
+    /// entries of the folder's files with it. Those of files that are open at that moment stay in its caches.
+    fn let_go(&mut self) {
+        self.held = None;
+        self.close_counters();
     }
 
     /// Takes hold of it, once it is there.

@@ -13,6 +13,7 @@ use super::{
     CgroupError, Entry, Folder, Group, GroupLimits, GroupUsage, Mounts, NoCgroup, Weight, may_write,
     remove_folder,
 };
+use crate::janitor::OwnerTag;
 
 /// The folders in which groups are made, one per controller (co-mounted ones are the same folder).
 #[derive(Debug)]
@@ -57,7 +58,8 @@ impl Hierarchy {
         parents
     }
 
-    pub(super) fn create(&self, name: &str, limits: &GroupLimits) -> Result<V1Group, CgroupError> {
+    pub(super) fn create(&self, tag: &OwnerTag, limits: &GroupLimits) -> Result<V1Group, CgroupError> {
+        let name = tag.as_str();
         let mut group = V1Group {
             memory: Folder::new(self.memory.join(name)),
             pids: Folder::new(self.pids.join(name)),
@@ -67,9 +69,11 @@ impl Hierarchy {
             tasks: Vec::with_capacity(5),
             swap_is_limited: false,
             weight: OnceLock::new(),
+            tag: tag.clone(),
         };
         for folder in group.folders() {
-            make(&folder.path)?;
+            // One that is there already has counters of another run.
+            fs::create_dir(&folder.path).map_err(|error| CgroupError::new(&folder.path, &error))?;
         }
         // From here on an early return removes the folders through Drop.
         for folder in [&mut group.memory, &mut group.pids, &mut group.cpu, &mut group.cpuacct] {
@@ -149,6 +153,7 @@ pub(super) struct V1Group {
     tasks: Vec<OwnedFd>,
     swap_is_limited: bool,
     weight: OnceLock<Weight>,
+    tag: OwnerTag,
 }
 
 impl V1Group {
@@ -288,8 +293,20 @@ impl Group for V1Group {
 
 impl Drop for V1Group {
     fn drop(&mut self) {
+        if let Some(weight) = self.weight.get() {
+            weight.end();
+        }
+        self.tasks.clear();
+        let Self { memory, pids, cpu, cpuacct, blkio, .. } = self;
+        for folder in [memory, pids, cpu, cpuacct].into_iter().chain(blkio) {
+            folder.let_go();
+        }
+        let mut is_gone = true;
         for folder in self.folders() {
-            remove_folder(&folder.path, super::REMOVAL_PATIENCE);
+            is_gone &= remove_folder(&folder.path, super::REMOVAL_PATIENCE);
+        }
+        if !is_gone {
+            self.tag.keep_number();
         }
     }
 }

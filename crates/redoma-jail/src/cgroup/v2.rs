@@ -18,6 +18,7 @@ use super::{
     CgroupError, Entry, Folder, Group, GroupLimits, GroupUsage, Mounts, NoCgroup, Weight, may_write,
     remove_folder, write,
 };
+use crate::janitor::OwnerTag;
 
 const REQUIRED: [&str; 3] = ["memory", "pids", "cpu"];
 const WANTED: [&str; 4] = ["memory", "pids", "cpu", "io"];
@@ -64,8 +65,8 @@ impl Hierarchy {
         vec![self.parent.clone()]
     }
 
-    pub(super) fn create(&self, name: &str, limits: &GroupLimits) -> Result<V2Group, CgroupError> {
-        let folder = self.parent.join(name);
+    pub(super) fn create(&self, tag: &OwnerTag, limits: &GroupLimits) -> Result<V2Group, CgroupError> {
+        let folder = self.parent.join(tag.as_str());
         fs::create_dir(&folder).map_err(|error| CgroupError::new(&folder, &error))?;
         let open = File::open(&folder).map_err(|error| {
             remove_folder(&folder, Duration::ZERO);
@@ -73,10 +74,11 @@ impl Hierarchy {
         })?;
         let mut group = V2Group {
             folder: Folder::new(folder),
-            handle: open.into(),
+            handle: Some(open.into()),
             swap_is_limited: false,
             reads_are_limited: false,
             weight: OnceLock::new(),
+            tag: tag.clone(),
         };
         // From here on an early return removes the folder through Drop.
         group.folder.hold()?;
@@ -147,10 +149,12 @@ fn hand_down(folder: &Path) -> bool {
 #[derive(Debug)]
 pub(super) struct V2Group {
     folder: Folder,
-    handle: OwnedFd,
+    /// Until it is dropped.
+    handle: Option<OwnedFd>,
     swap_is_limited: bool,
     reads_are_limited: bool,
     weight: OnceLock<Weight>,
+    tag: OwnerTag,
 }
 
 impl V2Group {
@@ -174,7 +178,10 @@ impl Group for V2Group {
     }
 
     fn entry(&self) -> Entry<'_> {
-        Entry::CloneInto(self.handle.as_fd())
+        match &self.handle {
+            Some(handle) => Entry::CloneInto(handle.as_fd()),
+            None => Entry::WriteSelf(&[]),
+        }
     }
 
     fn cpu_time(&self) -> Option<Duration> {
@@ -249,6 +256,13 @@ impl Group for V2Group {
 
 impl Drop for V2Group {
     fn drop(&mut self) {
-        remove_folder(&self.folder.path, super::REMOVAL_PATIENCE);
+        if let Some(weight) = self.weight.get() {
+            weight.end();
+        }
+        self.handle = None;
+        self.folder.let_go();
+        if !remove_folder(&self.folder.path, super::REMOVAL_PATIENCE) {
+            self.tag.keep_number();
+        }
     }
 }
