@@ -1,16 +1,16 @@
 """What one user feels of another who does their worst: section m.
 
 A victim works alone for a while, then beside a hostile user, then alone again, so that a machine that changes meanwhile is
-noticed. The hostile user runs bombs of every kind at the limits of the profile, in as many requests as the server takes:
-programs, live sessions, and a queue full of sleepers. Both are users of the same client. Each of
+noticed. The hostile user (hostile.py) runs bombs of every kind at the limits of the profile, in as many requests as the server
+takes: programs, live sessions, a queue full of sleepers; and it takes whatever else users share. Both are users of the same client. Each of
 the victim's kinds of requests is compared with itself; the worst ratio counts, and no request may fail.
 """
 
 import os
-import threading
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 
+from hostile import Hostile
 from http_client import Connection, Requests
 from over_http import printed, printed_natively
 from processes import Failed
@@ -19,94 +19,10 @@ from tables import Table, number, progress, summary
 
 # Alone before and after, each for this share of the time.
 QUIET_SHARE = 0.2
-# By then the last of the bombs has reached its limits.
-LAST_BOMB = 40
 # Rules would turn most bombs away before they run.
 UNREAD = '[profiles.default.policy]\nmode = "off"\n'
 # After each of the victim's requests, in seconds: a person's programs don't come back to back.
 PAUSE = 0.03
-# How long the hostile user waits when it was refused. It does not do as it is told, but it does not fight itself either.
-HOSTILE_PAUSE = 0.1
-# Each kind of bomb is sent with each of these time limits, in milliseconds; and so many sleepers and live sessions beside them.
-SHORT, QUEUED, LIVE = (3000, 1500, None), 60, 12
-CELL_MILLISECONDS = 4000
-
-BOMBS = {
-    "fork bomb": ("py", "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass"),
-    "fork bomb, shell": ("bash", "f() { f | f & }; f; sleep 25"),
-    "memory hog": ("py", "held = []\nwhile True: held.append(bytearray(16 << 20))"),
-    "memory in files": ("bash", "cd /tmp; i=0; while :; do head -c 64M /dev/zero > f$((i++)); done"),
-    "CPU spin": ("py", "import os\nfor _ in range(7): os.fork()\nwhile True: pass"),
-    "disk fill": ("py", "n = 0\nwhile True:\n    n += 1\n    try: open(f'f{n % 300}', 'wb').write(b'x' * (1 << 20))\n    except OSError: pass"),
-    "many files": ("py", "n = 0\nwhile True:\n    n += 1\n    try: open(f'f{n}', 'w').close()\n    except OSError: n = 0"),
-    "output flood": ("py", "import sys\nwhile True: sys.stdout.write('x' * 65536)"),
-    "thread bomb": ("py", "import threading\nwhile True:\n    try: threading.Thread(target=lambda: sum(range(10**9))).start()\n    except RuntimeError: pass"),
-    "sleeper": ("bash", "sleep 29"),
-    "spawn storm": ("bash", "while :; do /bin/true; done"),
-    "system calls": ("py", "import os\nwhile True: os.stat('/')"),
-    "node spin": ("js", "const {Worker} = require('worker_threads'); for (let i = 0; i < 8; i++) new Worker('for(;;);', {eval: true}); for(;;);"),
-}
-CELLS = [BOMBS[name] for name in ("CPU spin", "memory hog", "fork bomb", "thread bomb")]
-
-
-class Hostile:
-    """Threads that each send one bomb after the other, until told to end."""
-
-    def __init__(self, server):
-        self.address, self.key = server.address, server.key
-        self.stop, self.statuses, self.threads = threading.Event(), Counter(), []
-        # Some to the profile's limits, the others shorter: so that each kind has its turns, and ends often.
-        work = [self.bombs(kind, milliseconds) for milliseconds in SHORT for kind in BOMBS]
-        work += [self.bombs("sleeper") for _ in range(QUEUED)]
-        work += [self.cells(number) for number in range(LIVE)]
-        for steps in work:
-            self.threads.append(threading.Thread(target=self.live, args=(steps,), daemon=True))
-
-    def __enter__(self):
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.stop.set()
-        end = time.monotonic() + LAST_BOMB
-        for thread in self.threads:
-            thread.join(max(0.0, end - time.monotonic()))
-
-    def bombs(self, kind, milliseconds=None):
-        language, code = BOMBS[kind]
-        requests = Requests(self.address, self.key, "hostile")
-        while True:
-            yield requests.post("/v1/exec", {"lang": language, "code": code} | ({"timeout": milliseconds} if milliseconds else {}))
-
-    def cells(self, number):
-        requests = Requests(self.address, self.key, "hostile")
-        answer = yield requests.post("/api/v1/sessions", {})
-        session = answer.json(201)["id"]
-        while True:
-            language, code = CELLS[number % len(CELLS)]
-            body = {"language": language, "code": code, "timeout_ms": CELL_MILLISECONDS}
-            yield requests.post(f"/api/v1/sessions/{session}/executions", body)
-
-    def live(self, steps):
-        connection, answer = Connection(self.address), None
-        try:
-            while not self.stop.is_set():
-                try:
-                    answer, _ = connection.exchange(steps.send(answer))
-                    self.statuses[answer.status] += 1
-                except Failed:
-                    self.statuses["no answer"] += 1
-                if answer is None or answer.status >= 400:
-                    self.stop.wait(HOSTILE_PAUSE)
-        except StopIteration:
-            pass
-        except Failed:
-            self.statuses["no session"] += 1
-        finally:
-            connection.close()
-
-
 class Victim:
     """Does what people do. `times` are milliseconds by kind."""
 
