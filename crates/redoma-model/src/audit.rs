@@ -232,6 +232,13 @@ impl AuditedEnd {
         }
     }
 
+    /// How many more files it made than were passed to [`Self::with_artifacts`].
+    #[must_use]
+    pub fn with_more_artifacts(mut self, count: u64) -> Self {
+        self.more_artifacts += count;
+        self
+    }
+
     /// The files that it made, as many as are listed.
     #[must_use]
     pub fn with_artifacts<'a>(mut self, files: impl IntoIterator<Item = &'a StoredFile>) -> Self {

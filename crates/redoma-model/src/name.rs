@@ -65,7 +65,7 @@ impl<'de> Deserialize<'de> for Name {
     }
 }
 
-/// Text that others wrote, for a record: on one line, without control characters, at most so many bytes.
+/// Text that others wrote, for a record: on one line, without control characters, at most `max_bytes` long.
 pub fn one_line(text: &str, max_bytes: usize) -> String {
     let mut line: String = text
         .chars()

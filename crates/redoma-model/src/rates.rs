@@ -1,7 +1,7 @@
 //! How much somebody may ask for: executions and uploads in a stretch of time, programs at once, processor time and bytes in
 //! a day. The same words for a user, for a key and for an address; the tightest of the three counts.
 //!
-//! What is not named is not limited. Each type reads what it prints, as in `units.rs`.
+//! What is not named is not limited, but for new sessions of a user. Each type reads what it prints, as in `units.rs`.
 
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -102,6 +102,9 @@ pub struct Allowance {
     pub executions: Option<Rate>,
     #[serde(serialize_with = "or_unlimited")]
     pub uploads: Option<Rate>,
+    /// Sessions that are opened or branched off; not those that runs begin.
+    #[serde(serialize_with = "or_unlimited")]
+    pub sessions: Option<Rate>,
     /// Programs at the same time, those that wait for their turn included.
     #[serde(serialize_with = "or_unlimited")]
     pub concurrency: Option<NonZeroUsize>,
@@ -114,7 +117,7 @@ pub struct Allowance {
 }
 
 /// What everybody may use who comes with a profile.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Rates {
     /// Each user of a client, and whoever has a key of their own.
     pub user: Allowance,
@@ -122,6 +125,17 @@ pub struct Rates {
     pub key: Allowance,
     /// Each address; of version 6, each network of 64 bits.
     pub address: Allowance,
+}
+
+/// New sessions of a user, where nothing else is said. A session takes a row in the database and a record in the audit, and no
+/// program has to run for it.
+const DEFAULT_SESSIONS: Rate = Rate { count: NonZeroU32::new(600).unwrap(), per: Period::Minute };
+
+impl Default for Rates {
+    fn default() -> Self {
+        let user = Allowance { sessions: Some(DEFAULT_SESSIONS), ..Allowance::default() };
+        Self { user, key: Allowance::default(), address: Allowance::default() }
+    }
 }
 
 /// A limit as written: a value, or the word that takes one away.
@@ -184,6 +198,7 @@ fn or_unlimited<T: fmt::Display, S: Serializer>(value: &Option<T>, serializer: S
 pub struct AllowancePatch {
     pub executions: Option<Bound<Rate>>,
     pub uploads: Option<Bound<Rate>>,
+    pub sessions: Option<Bound<Rate>>,
     pub concurrency: Option<Bound<NonZeroUsize>>,
     pub cpu_per_day: Option<Bound<Span>>,
     pub bytes_per_day: Option<Bound<ByteSize>>,
@@ -210,6 +225,7 @@ impl Allowance {
         Self {
             executions: laid_over(self.executions, patch.executions),
             uploads: laid_over(self.uploads, patch.uploads),
+            sessions: laid_over(self.sessions, patch.sessions),
             concurrency: laid_over(self.concurrency, patch.concurrency),
             cpu_per_day: laid_over(self.cpu_per_day, patch.cpu_per_day),
             bytes_per_day: laid_over(self.bytes_per_day, patch.bytes_per_day),

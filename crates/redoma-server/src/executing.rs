@@ -180,7 +180,7 @@ impl Work {
         observer.finish();
         if let Ok(execution) = &result {
             let cpu = Duration::from_millis(execution.report.usage.cpu_ms.used);
-            permit.charge(cpu, execution.files.iter().map(|file| file.size).sum());
+            permit.charge(cpu, execution.stored_bytes);
         }
         drop(permit);
         let result = result.map_err(Failure::from);

@@ -91,6 +91,13 @@ impl From<InterpreterError> for Failure {
             InterpreterError::NotFound(what) => Self::not_found(what),
             InterpreterError::BadRequest(detail) => Self::bad_request(detail),
             InterpreterError::Forbidden(detail) => Self::new(StatusCode::FORBIDDEN, "forbidden", detail),
+            InterpreterError::TooManySessions { .. } => {
+                Self::new(StatusCode::CONFLICT, "too_many_sessions", error.to_string())
+            }
+            InterpreterError::NoRoom(detail) => Self::new(StatusCode::INSUFFICIENT_STORAGE, "quota", detail),
+            InterpreterError::Store(StoreError::NoRoom { .. }) => {
+                Self::new(StatusCode::INSUFFICIENT_STORAGE, "quota", error.to_string())
+            }
             InterpreterError::InUse => Self::new(StatusCode::CONFLICT, "in_use", error.to_string()),
             InterpreterError::Run(error) => error.into(),
             InterpreterError::Audit(error) => Self::not_audited(&error),

@@ -37,8 +37,8 @@ pub use blobs::{BlobPath, Blobs, FolderBlobs, Incoming, Known, RemovalMark, Writ
 pub use clock::Clock;
 pub use key::{KeyRecord, NewKey, Secret};
 pub use metadata::{
-    Added, Commit, Disk, ExecutionRecord, FailedLogin, FileRecord, Metadata, NewExecution, NewFile, Quota,
-    Refused, SessionChange, SessionQuery, Totals,
+    Added, Beginning, Commit, Disk, ExecutionRecord, FailedLogin, FileRecord, MayGo, Metadata, NewExecution,
+    NewFile, Quota, Refused, SessionChange, SessionQuery, Totals,
 };
 pub use only::OnlyOne;
 pub use random::{new_execution_id, new_session_id};

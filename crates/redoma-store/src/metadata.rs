@@ -37,7 +37,9 @@ pub struct NewFile {
 pub struct Quota {
     pub session_bytes: u64,
     pub session_files: u64,
+    /// Files of all sessions of an owner, and the records of their executions.
     pub owner_bytes: u64,
+    pub owner_sessions: u64,
 }
 
 /// How much is stored, of everybody's.
@@ -72,12 +74,25 @@ pub struct Refused {
     pub reason: String,
 }
 
+/// A session that begins with a commit.
+#[derive(Debug, Clone)]
+pub struct Beginning {
+    pub session: Session,
+    /// How long it lives unused.
+    pub ttl: Option<i64>,
+    /// Whether a single run begins it, whose variables go with it.
+    pub is_single: bool,
+}
+
+/// Asked about each session before it goes; false keeps it.
+pub type MayGo = Box<dyn Fn(&SessionId) -> bool + Send>;
+
 /// What is to be remembered of one upload or one run.
 #[derive(Debug)]
 pub struct Commit {
     pub session: SessionId,
-    /// The session itself, where it begins with this, and how long it lives unused.
-    pub begin: Option<(Session, Option<i64>)>,
+    /// The session itself, where it begins with this.
+    pub begin: Option<Beginning>,
     pub now: i64,
     /// Each becomes the current one of its name.
     pub files: Vec<NewFile>,
@@ -183,8 +198,12 @@ pub trait Metadata: Debug + Send + Sync {
     fn knows_blob(&self, blob: &BlobPath) -> Result<bool, StoreError>;
     /// Of all sessions together.
     fn totals(&self) -> Result<Totals, StoreError>;
-    /// Bytes that an owner has in all.
+    /// Bytes that an owner has in all: files, and records of executions.
     fn owner_bytes(&self, owner: &Owner) -> Result<u64, StoreError>;
+    fn owner_sessions(&self, owner: &Owner) -> Result<u64, StoreError>;
+    /// Removes up to `count` sessions of an owner that single runs began and that have no name and no files, those first
+    /// that were not used for longest. A crash may bring the last ones back.
+    fn evict_sessions(&self, owner: &Owner, count: usize, may: MayGo) -> Result<Vec<Session>, StoreError>;
 
     fn execution(&self, id: &ExecutionId) -> Result<Option<ExecutionRecord>, StoreError>;
     /// Newest first.

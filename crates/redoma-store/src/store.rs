@@ -18,8 +18,8 @@ use crate::blobs::{BlobPath, Blobs, FolderBlobs, Incoming, Known, RemovalMark, W
 use crate::clock::Clock;
 use crate::key::{KeyRecord, NewKey, Secret};
 use crate::metadata::{
-    Added, Commit, Disk, ExecutionRecord, FailedLogin, FileRecord, Metadata, NewExecution, NewFile, Quota,
-    SessionChange, SessionQuery, Totals,
+    Added, Beginning, Commit, Disk, ExecutionRecord, FailedLogin, FileRecord, Metadata, NewExecution,
+    NewFile, Quota, SessionChange, SessionQuery, Totals,
 };
 use crate::random::{hex, new_file_id, new_session_id};
 use crate::reserve::Reserve;
@@ -76,6 +76,8 @@ impl Drop for InUse {
 
 /// Nothing lives for longer, unless it is for ever: a thousand years.
 const LONGEST: i64 = 1000 * 365 * 86_400_000;
+/// Sessions that make room at once for new ones.
+const MAX_EVICTED: usize = 64;
 const DATABASE: &str = "redoma.db";
 const STORAGE: &str = "storage";
 const RESERVE: &str = "storage.reserve";
@@ -158,6 +160,24 @@ impl Store {
         let session = self.draft_session(new)?;
         self.commit(&session, Outcome { begins: true, ..Outcome::default() })?;
         Ok(session)
+    }
+
+    /// Whether an owner may have one more session. Sessions that single runs began and that hold nothing go for it, those
+    /// first that were not used for longest.
+    pub fn make_room_for_session(&self, owner: &Owner) -> Result<bool, StoreError> {
+        let most = self.quota.owner_sessions;
+        if self.metadata.owner_sessions(owner)? < most {
+            return Ok(true);
+        }
+        let in_use = Arc::clone(&self.in_use);
+        let may =
+            move |id: &SessionId| !in_use.lock().unwrap_or_else(PoisonError::into_inner).contains_key(id);
+        // Several at a time, so that the next few runs need not ask.
+        let count = usize::try_from(most / 8 + 1).unwrap_or(usize::MAX).min(MAX_EVICTED);
+        for session in self.metadata.evict_sessions(owner, count, Box::new(may))? {
+            self.blobs.remove_session(&session.owner, &session.id)?;
+        }
+        Ok(self.metadata.owner_sessions(owner)? < most)
     }
 
     pub fn session(&self, id: &SessionId) -> Result<Option<Session>, StoreError> {
@@ -287,7 +307,11 @@ impl Store {
         let ttl = session.expires_at.map(|at| at.saturating_sub(session.used_at));
         let commit = Commit {
             session: session.id.clone(),
-            begin: outcome.begins.then(|| (session.clone(), ttl)),
+            begin: outcome.begins.then(|| Beginning {
+                session: session.clone(),
+                ttl,
+                is_single: outcome.is_single_run,
+            }),
             now,
             files,
             gone: outcome.gone,
@@ -493,6 +517,8 @@ fn hash(mut file: File, path: &Path) -> Result<String, StoreError> {
 pub struct Outcome {
     /// Whether the session begins with this.
     pub begins: bool,
+    /// Whether it is a single run that begins the session: if it leaves no files, there is nothing to come back to.
+    pub is_single_run: bool,
     pub files: Vec<(FileDetails, Written)>,
     /// Files that are no longer the current ones of their names.
     pub gone: Vec<FileId>,
@@ -516,7 +542,8 @@ mod tests {
     use super::*;
     use redoma_model::Span;
 
-    const QUOTA: Quota = Quota { session_bytes: 1 << 20, session_files: 100, owner_bytes: 1 << 20 };
+    const QUOTA: Quota =
+        Quota { session_bytes: 1 << 20, session_files: 100, owner_bytes: 1 << 20, owner_sessions: 1 << 20 };
 
     fn session(store: &Store, retention: Retention) -> Session {
         let owner = Owner { client: "chat".to_owned(), user: None };

@@ -156,12 +156,14 @@ fn ten_thousand_files_of_one_program_are_kept_or_refused() {
     let code = "made = 0\nfor number in range(10_500):\n    try:\n        open(f'{number}.txt', 'w').write('x')\n        made += 1\n    except OSError: break\nprint(made)";
     let ran = run(server, ADMIN, &session, "py", code);
     let made: u64 = ran["stdout"]["text"].as_str().unwrap().trim().parse().unwrap();
-    let (kept, refused) =
-        (ran["files"].as_array().unwrap().len(), ran["refused_files"].as_array().unwrap().len());
+    let count = |list: &str, more: &str| {
+        ran[list].as_array().unwrap().len() as u64 + ran[more].as_u64().unwrap_or_default()
+    };
+    let (kept, refused) = (count("files", "more_files"), count("refused_files", "more_refused_files"));
     assert!(made > 9_000, "{made}");
-    assert!((kept + refused) as u64 >= made, "{made} were made, {kept} kept, {refused} refused");
+    assert!(kept + refused >= made, "{made} were made, {kept} kept, {refused} refused");
     let listed = server.get(&format!("/api/v1/sessions/{session}/files")).key(ADMIN).send().json();
-    assert_eq!(listed["files"].as_array().unwrap().len(), kept);
+    assert_eq!(listed["files"].as_array().unwrap().len() as u64, kept);
     let shown = server.get(&format!("/api/v1/sessions/{session}")).key(ADMIN).send().json();
     assert!(shown["files"].as_u64().unwrap() <= 20_000, "{shown}");
     let executions =
@@ -462,4 +464,95 @@ fn uploads_of_one_name_at_once_are_all_there() {
     }
     assert!(is_refused(&server.get(&format!("{path}/{session}")).key(ADMIN).send()));
     world.assert_sound();
+}
+
+const FEW: &str = "[storage]\nsession_quota = \"7MiB\"\nuser_quota = \"8MiB\"\nuser_sessions = 20\n\
+                   [profiles.default.rates.user]\nsessions = \"40/h\"\n";
+
+/// What is stored beside files has an owner and an end too: records of runs, sessions, lists in answers.
+#[test]
+fn records_sessions_and_lists_of_one_user_have_an_end() {
+    let world = World::with(FEW, |command| command);
+    let server = &world.server;
+    server.wait_until_ready();
+    let (ana, ben) = (server.key("user", "ana"), server.key("user", "ben"));
+    let once = |code: &str| {
+        let body = json!({ "language": "py", "code": code });
+        server.post("/api/v1/executions").key(&ana).json(&body).send()
+    };
+    let record =
+        |answer: &Value| server.get(&format!("/api/v1/executions/{}", text(&answer["id"]))).key(&ana).send();
+
+    // More artifacts than an answer lists.
+    let many = "for n in range(2500): open(f'{n}', 'w').write('x')";
+    let answer = once(many).json();
+    assert_eq!(answer["files"].as_array().unwrap().len(), 1000);
+    assert_eq!(answer["more_files"], 1500);
+    let archive = text(&answer["archive"]);
+    assert_eq!(archive, format!("/api/v1/executions/{}/archive", text(&answer["id"])));
+    let zip = server.get(&archive).key(&ana).send();
+    let entries = zip.body.windows(4).filter(|bytes| bytes == b"PK\x01\x02").count();
+    assert_eq!((zip.status, entries), (200, 2500));
+    assert_eq!(server.get(&archive).key(&ben).send().status, 404);
+    let kept = record(&answer);
+    assert!(kept.body.len() < 300 << 10, "{} bytes", kept.body.len());
+    let (listed, more) = (kept.json()["files"].as_array().unwrap().len(), &kept.json()["more_files"]);
+    assert_eq!(listed as u64 + more.as_u64().unwrap(), 2500);
+    let chat = server.exec(&ana, &json!({ "lang": "py", "code": many })).json();
+    assert_eq!(chat["files"].as_array().unwrap().len(), 1000);
+    assert!(text(&chat["stderr"]).contains("1500 more are not"), "{}", chat["stderr"]);
+
+    // Names that make a record long.
+    let links = "import os\nfor n in range(4000): os.symlink('x', f'{n:04}' + 'n' * 230)";
+    let answer = once(links).json();
+    let refused = answer["refused_files"].as_array().unwrap().len() as u64;
+    assert!(refused <= 1000 && refused + answer["more_refused_files"].as_u64().unwrap() >= 4000, "{refused}");
+    let kept = record(&answer);
+    assert!(kept.body.len() < 64 << 10, "{} bytes", kept.body.len());
+    assert_eq!(kept.json()["is_shortened"], true);
+
+    // Runs go on however many there are; sessions that are opened don't.
+    for number in 0..30 {
+        assert_eq!(once(&format!("print({number})")).json()["stdout"]["text"], format!("{number}\n"));
+    }
+    let open = |key: &str| server.post("/api/v1/sessions").key(key).json(&json!({})).send();
+    let answers: Vec<_> = (0..45).map(|_| open(&ana)).collect();
+    let count = |status: u16| answers.iter().filter(|answer| answer.status == status).count();
+    assert_eq!(count(429), 5, "the rate");
+    assert_eq!(count(201) + count(409), 40);
+    assert_eq!(count(201), 18, "two of the twenty have the files of runs");
+    let refused = answers.iter().find(|answer| answer.status == 409).unwrap();
+    assert_eq!(refused.json()["code"], "too_many_sessions");
+    assert!(refused.text().contains("storage.user_sessions"), "{}", refused.text());
+    let late = answers.last().unwrap();
+    assert!(
+        late.header("retry-after").is_some() && late.text().contains("40/h new sessions"),
+        "{}",
+        late.text()
+    );
+    assert_eq!(once("print(1)").status, 409);
+    // Nobody else notices, and what is removed makes room.
+    assert_eq!(open(&ben).status, 201);
+    let path = format!("/api/v1/sessions/{}", text(&answers[0].json()["id"]));
+    assert_eq!(server.request("DELETE", &path).key(&ana).send().status, 204);
+    assert_eq!(once("print(1)").status, 200);
+}
+
+/// A branch has a copy of each file: whether there is room is known before the first byte is copied.
+#[test]
+fn a_branch_without_room_copies_nothing() {
+    let world = World::with(FEW, |command| command);
+    let server = &world.server;
+    let ana = server.key("user", "ana");
+    let session = server.session(&ana);
+    let large = vec![b'x'; 3 << 20];
+    let files: [(&str, &[u8]); 2] = [("a.txt", &large), ("b.txt", &large)];
+    let uploaded =
+        server.post(&format!("/api/v1/sessions/{session}/files")).key(&ana).form(&[], &files).send();
+    assert_eq!(uploaded.status, 201, "{}", uploaded.text());
+    let incoming = || world.home.storage().join(".incoming").metadata().unwrap().modified().unwrap();
+    let before = incoming();
+    let branch = server.post(&format!("/api/v1/sessions/{session}/branch")).key(&ana).json(&json!({})).send();
+    assert_eq!((branch.status, &branch.json()["code"]), (507, &json!("quota")), "{}", branch.text());
+    assert_eq!(incoming(), before, "files were copied for a branch that there is no room for");
 }

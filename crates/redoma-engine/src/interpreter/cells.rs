@@ -13,7 +13,7 @@ use super::artifacts::Artifacts;
 use super::execution::{Place, to_keep};
 use super::kernels::{Change, Live, Slot};
 use super::workspace::Workspace;
-use super::{Execution, ExecutionRequest, Interpreter, InterpreterError, Refusal};
+use super::{Execution, ExecutionRequest, Interpreter, InterpreterError, MAX_LISTED_NAMES, Refusal};
 use crate::base64;
 use crate::kernel::{Cell, CellEnd, KernelRequest};
 use crate::language::Language;
@@ -96,18 +96,12 @@ impl Interpreter {
         report.deleted_files.retain(|name| by_name.get(name.as_str()).is_none_or(|file| !file.read_only));
         let (gone, mut changes) = note_deleted(live, &report.deleted_files);
         let (is_lost, has_counted) = (done.lost, !done.lost && !done.restored);
-        let mut execution = Execution {
-            id: request.id.clone(),
-            session: session.id.clone(),
-            started_at,
-            report,
-            cell: Some(done),
-            files: Vec::new(),
-            refused,
-            missing: workspace.missing,
-        };
+        let execution = Execution::new(request.id.clone(), &session, started_at, report);
+        let mut execution = Execution { cell: Some(done), refused, missing: workspace.missing, ..execution };
+        execution.limit_lists(MAX_LISTED_NAMES);
         let outcome = Outcome {
             begins: begins && self.store.session(&session.id)?.is_none(),
+            is_single_run: false,
             files,
             gone,
             all_or_nothing: false,

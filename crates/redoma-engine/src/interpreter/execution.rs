@@ -25,6 +25,13 @@ use crate::tools::Tools;
 
 /// As much of each output stream is kept with the execution.
 const KEPT_OUTPUT: usize = 64 << 10;
+/// Artifacts that an answer and a record list. The others are in the archive of the execution.
+pub const MAX_LISTED_ARTIFACTS: usize = 1000;
+/// Names of files that were refused, deleted or missing, in an answer; and in a record, which is kept for long.
+pub const MAX_LISTED_NAMES: usize = 1000;
+const MAX_KEPT_NAMES: usize = 100;
+/// The longest record of an execution.
+const MAX_RECORD_BYTES: usize = 256 << 10;
 
 /// Where a run takes place.
 #[derive(Debug, Clone)]
@@ -98,8 +105,17 @@ pub struct Execution {
     /// What there is to say of a cell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cell: Option<CellReport>,
-    /// What the program made or changed.
+    /// What the program made or changed: the first [`MAX_LISTED_ARTIFACTS`].
     pub files: Vec<StoredFile>,
+    /// How many more it made or changed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more_files: u64,
+    /// Bytes of all of them. Not for the record.
+    #[serde(skip)]
+    pub stored_bytes: u64,
+    /// Whether this is a record that leaves out a part of the output or of the lists.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_shortened: bool,
     /// Made, but not kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<Refusal>,
@@ -235,18 +251,12 @@ impl Interpreter {
         report.deleted_files.retain(|name| by_name.get(name.as_str()).is_none_or(|file| !file.read_only));
         let deleted = report.deleted_files.iter().filter_map(|name| by_name.get(name.as_str()));
         let gone = deleted.filter(|file| file.session == session.id).map(|file| file.id.clone()).collect();
-        let mut execution = Execution {
-            id: request.id.clone(),
-            session: session.id.clone(),
-            started_at,
-            report,
-            cell: None,
-            files: Vec::new(),
-            refused,
-            missing: workspace.missing,
-        };
+        let execution = Execution::new(request.id.clone(), &session, started_at, report);
+        let mut execution = Execution { refused, missing: workspace.missing, ..execution };
+        execution.limit_lists(MAX_LISTED_NAMES);
         let outcome = Outcome {
             begins,
+            is_single_run: begins,
             files,
             gone,
             all_or_nothing: false,
@@ -307,6 +317,18 @@ impl Interpreter {
         }
     }
 
+    /// All files that a run of theirs made or changed, those included that its record does not list.
+    pub fn execution_files(
+        &self,
+        principal: &Principal,
+        id: &ExecutionId,
+    ) -> Result<Vec<StoredFile>, InterpreterError> {
+        let session = self.execution(principal, id)?.session;
+        let mut files = self.all_files(principal, &session)?;
+        files.retain(|file| file.execution.as_ref() == Some(id));
+        Ok(files)
+    }
+
     /// The last runs in a session, newest first.
     pub fn executions(
         &self,
@@ -334,12 +356,60 @@ pub(super) struct Place {
 }
 
 impl Execution {
+    pub(super) fn new(id: ExecutionId, session: &Session, started_at: i64, report: RunReport) -> Self {
+        Self {
+            id,
+            session: session.id.clone(),
+            started_at,
+            report,
+            cell: None,
+            files: Vec::new(),
+            more_files: 0,
+            stored_bytes: 0,
+            is_shortened: false,
+            refused: Vec::new(),
+            missing: Vec::new(),
+        }
+    }
+
     pub(super) fn add(&mut self, added: Added) {
+        self.stored_bytes += added.files.iter().map(|file| file.size).sum::<u64>();
         self.files.extend(added.files);
+        let surplus = self.files.len().saturating_sub(MAX_LISTED_ARTIFACTS);
+        self.more_files += surplus as u64;
+        self.files.truncate(MAX_LISTED_ARTIFACTS);
         let refused = added.refused.into_iter();
         self.refused.extend(
             refused.map(|refused| Refusal { name: refused.name.as_str().to_owned(), reason: refused.reason }),
         );
+        self.limit_lists(MAX_LISTED_NAMES);
+    }
+
+    /// Cuts lists of names that a program can make as long as it likes; whether anything was left out.
+    pub(super) fn limit_lists(&mut self, max: usize) -> bool {
+        let report = &mut self.report;
+        let surplus = self.refused.len().saturating_sub(max) + report.skipped_files.len().saturating_sub(max);
+        report.unlisted_files += surplus as u64;
+        let is_cut = surplus > 0
+            || [report.deleted_files.len(), report.files.len(), self.missing.len()]
+                .iter()
+                .any(|len| *len > max);
+        self.refused.truncate(max);
+        report.skipped_files.truncate(max);
+        report.deleted_files.truncate(max);
+        report.files.truncate(max);
+        self.missing.truncate(max);
+        is_cut
+    }
+
+    /// Cuts each output stream to `max` bytes.
+    fn limit_output(&mut self, max: usize) {
+        for stream in [&mut self.report.stdout, &mut self.report.stderr] {
+            if stream.text.len() > max {
+                stream.text.truncate(stream.text.floor_char_boundary(max));
+                stream.truncated = true;
+            }
+        }
     }
 }
 
@@ -364,14 +434,45 @@ fn read(result: &str) -> Result<Execution, InterpreterError> {
 pub(super) fn to_keep(mut execution: Execution) -> Box<dyn FnOnce(&Added) -> String + Send> {
     Box::new(move |added| {
         execution.add(added.clone());
-        for stream in [&mut execution.report.stdout, &mut execution.report.stderr] {
-            if stream.text.len() > KEPT_OUTPUT {
-                stream.text.truncate(stream.text.floor_char_boundary(KEPT_OUTPUT));
-                stream.truncated = true;
-            }
-        }
-        serde_json::to_string(&execution).unwrap_or_default()
+        // The same names as in `files`.
+        execution.report.files.clear();
+        execution.limit_output(KEPT_OUTPUT);
+        execution.is_shortened |= execution.limit_lists(MAX_KEPT_NAMES);
+        short_record(execution)
     })
+}
+
+/// The record, with as much of outputs and lists as there is room for.
+fn short_record(mut execution: Execution) -> String {
+    let mut record = serde_json::to_string(&execution).unwrap_or_default();
+    let (mut output, mut names, mut files) = (KEPT_OUTPUT, MAX_KEPT_NAMES, execution.files.len());
+    while record.len() > MAX_RECORD_BYTES && output > 0 {
+        (output, names, files) = (output / 2, names / 2, files / 2);
+        execution.is_shortened = true;
+        execution.limit_output(output);
+        execution.limit_lists(names);
+        execution.more_files += execution.files.len().saturating_sub(files) as u64;
+        execution.files.truncate(files);
+        if let Some(cell) = &mut execution.cell {
+            cell.outputs.truncate(names / 8);
+            cell.notes.truncate(names / 8);
+        }
+        if let Some(verdict) = &mut execution.report.verdict {
+            verdict.findings.truncate(names.max(1));
+        }
+        record = serde_json::to_string(&execution).unwrap_or_default();
+    }
+    record
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference to the field")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference to the field")]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// The usual name of a program in this language, or another if one of the files has that.

@@ -176,18 +176,12 @@ impl Interpreter {
             let (name, value) = ("PolicyDenied".to_owned(), text.trim_end().to_owned());
             CellReport { outputs: vec![Output::Error { name, value, traceback }], ..CellReport::default() }
         });
-        let execution = Execution {
-            id: request.id.clone(),
-            session: session.id.clone(),
-            started_at,
-            report: denied(language.id, &terms, verdict, text),
-            cell,
-            files: Vec::new(),
-            refused: Vec::new(),
-            missing: Vec::new(),
-        };
+        let report = denied(language.id, &terms, verdict, text);
+        let execution = Execution::new(request.id.clone(), &session, started_at, report);
+        let execution = Execution { cell, ..execution };
         let outcome = Outcome {
             begins: begins && self.store.session(&session.id)?.is_none(),
+            is_single_run: begins && request.variables == Variables::Fresh,
             files: Vec::new(),
             gone: Vec::new(),
             all_or_nothing: false,

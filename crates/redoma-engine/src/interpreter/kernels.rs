@@ -268,11 +268,12 @@ impl Kernels {
     fn wait(&self, owner: &Owner) -> Result<Waiting<'_>, RunError> {
         let mut waiting = lock(&self.waiting);
         let all: usize = waiting.values().sum();
-        let own = waiting.entry(owner.clone()).or_default();
-        if all >= MOST_WAITING_IN_ALL || *own >= MOST_WAITING_OF_ONE {
+        let own = waiting.get(owner).copied().unwrap_or_default();
+        // Looked at before there is an entry: an owner who is refused must leave none behind.
+        if all >= MOST_WAITING_IN_ALL || own >= MOST_WAITING_OF_ONE {
             return Err(RunError::Busy { running: 0, waiting: all });
         }
-        *own += 1;
+        waiting.insert(owner.clone(), own + 1);
         Ok(Waiting { kernels: self, owner: owner.clone() })
     }
 
@@ -493,5 +494,32 @@ impl Interpreter {
     /// Ends all kernels.
     pub fn end_kernels(&self) {
         self.kernels.end_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(number: usize) -> Owner {
+        Owner { client: "chat".to_owned(), user: Some(number.to_string()) }
+    }
+
+    /// Clients may make up users: one who is refused must not stay in a table.
+    #[test]
+    fn owners_who_are_refused_are_not_remembered() {
+        let kernels = Kernels::new(1);
+        let places: Vec<_> =
+            (0..MOST_WAITING_IN_ALL).map(|number| kernels.wait(&owner(number)).unwrap()).collect();
+        for number in 0..1000 {
+            assert!(matches!(kernels.wait(&owner(MOST_WAITING_IN_ALL + number)), Err(RunError::Busy { .. })));
+        }
+        assert_eq!(lock(&kernels.waiting).len(), MOST_WAITING_IN_ALL);
+        drop(places);
+        assert_eq!(lock(&kernels.waiting).len(), 0);
+        let own: Vec<_> = (0..MOST_WAITING_OF_ONE).map(|_| kernels.wait(&owner(0)).unwrap()).collect();
+        assert!(matches!(kernels.wait(&owner(0)), Err(RunError::Busy { .. })));
+        assert!(kernels.wait(&owner(1)).is_ok());
+        drop(own);
     }
 }

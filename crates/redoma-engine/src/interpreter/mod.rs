@@ -42,8 +42,8 @@ use std::fs::File;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use redoma_model::{
-    AuditEvent, AuditedFile, AuditedSession, ExecutionId, FileId, Name, Principal, Resource, Retention,
-    Session, SessionId, StoredFile,
+    AuditEvent, AuditedFile, AuditedSession, ExecutionId, FileId, Name, Owner, Principal, Resource,
+    Retention, Session, SessionId, StoredFile,
 };
 use redoma_store::audit::AuditError;
 use redoma_store::{Audit, NewSession, SessionChange, SessionQuery, Store};
@@ -55,7 +55,10 @@ use crate::pressure::Pressure;
 use crate::readers::Readers;
 use crate::request::RunError;
 
-pub use execution::{Execution, ExecutionRequest, FileReference, Refusal, Target, Variables};
+pub use execution::{
+    Execution, ExecutionRequest, FileReference, MAX_LISTED_ARTIFACTS, MAX_LISTED_NAMES, Refusal, Target,
+    Variables,
+};
 pub use file_types::{BadFileType, FileTypes};
 pub use gauges::{Gauges, KernelCounts};
 pub use profiles::{BadProfiles, Because, GovernedProfile, ProfileBook};
@@ -78,6 +81,14 @@ pub enum InterpreterError {
     Forbidden(String),
     #[error("the session is in use; cancel what runs in it, or wait")]
     InUse,
+    #[error(
+        "this user has {max} sessions, as many as may be kept; remove some (DELETE /api/v1/sessions/ID), or ask the \
+         operator to raise `storage.user_sessions`"
+    )]
+    TooManySessions { max: u64 },
+    /// A quota leaves no room.
+    #[error("{0}")]
+    NoRoom(String),
     #[error(transparent)]
     Run(#[from] RunError),
     /// Nothing happens that can't be written down.
@@ -199,6 +210,7 @@ impl Interpreter {
     ) -> Result<Session, InterpreterError> {
         let book = self.profiles();
         let profile = &book.choose(principal, profile)?.profile;
+        self.make_room_for_session(&principal.owner)?;
         let new = NewSession {
             owner: principal.owner.clone(),
             name,
@@ -211,6 +223,14 @@ impl Interpreter {
         Ok(session)
     }
 
+    /// Makes sure that an owner may have one more session.
+    fn make_room_for_session(&self, owner: &Owner) -> Result<(), InterpreterError> {
+        if self.store.make_room_for_session(owner)? {
+            return Ok(());
+        }
+        Err(InterpreterError::TooManySessions { max: self.store.quota().owner_sessions })
+    }
+
     /// A session that begins with what is first committed to it.
     fn draft_session(
         &self,
@@ -219,6 +239,7 @@ impl Interpreter {
     ) -> Result<Session, InterpreterError> {
         let book = self.profiles();
         let profile = &book.of(principal)?.0.profile;
+        self.make_room_for_session(&principal.owner)?;
         Ok(self.store.draft_session(NewSession {
             owner: principal.owner.clone(),
             name: None,

@@ -111,6 +111,7 @@ impl Record<'_> {
                     ..end
                 }
                 .with_artifacts(&execution.files)
+                .with_more_artifacts(execution.more_files)
             }
             Err(error) => AuditedEnd { note: Some(error.to_string()), ..end },
         };

@@ -1,15 +1,17 @@
 //! Going back in a session whose variables live on, and going on from it in another.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use redoma_model::{
-    AuditEvent, AuditedSession, FileId, FileName, Name, Principal, Session, SessionId, StoredFile,
+    AuditEvent, AuditedSession, ByteSize, FileId, FileName, Name, Principal, Session, SessionId, StoredFile,
 };
 use redoma_store::{Added, FileDetails, NewSession, Outcome, Written};
 use serde::Serialize;
 
 use super::kernels::{Idle, Live};
+use super::uploads::Share;
 use super::{Interpreter, InterpreterError, audited_session};
 use crate::request::RunError;
 use crate::staging::Input;
@@ -110,6 +112,9 @@ impl Interpreter {
         // A restart of the session does not wait for this.
         let _busy = slot.claim(&cancel);
         slot.touch();
+        self.make_room_for_session(&session.owner)?;
+        let current = self.store.current_files(&session.id)?;
+        let _reserved = self.reserve_copies(&session, &current)?;
         let mut slot_live = slot.live();
         let kernel = match slot_live.as_mut() {
             Some(live) => {
@@ -125,10 +130,8 @@ impl Interpreter {
             resource: session.resource.clone(),
             retention: self.profiles().of_name_or_default(&session.profile).profile.retention,
         })?;
-        let current = self.store.current_files(&session.id)?;
         let files = current.iter().map(|(file, _)| self.again(&draft, file)).collect::<Result<_, _>>()?;
-        let outcome =
-            Outcome { begins: true, files, gone: Vec::new(), all_or_nothing: true, execution: None };
+        let outcome = Outcome { begins: true, files, all_or_nothing: true, ..Outcome::default() };
         self.store.commit(&draft, outcome)?;
         let is_live = kernel.is_some();
         self.note(|| AuditEvent::SessionOpened(audited_session(principal, &draft)));
@@ -137,6 +140,28 @@ impl Interpreter {
             self.kernels.slot(&draft, self.idle(&draft)).move_in(live);
         }
         Ok((draft, is_live))
+    }
+
+    /// Makes sure that the quotas have room for a copy of these files, before a byte is copied. The bytes count until what
+    /// comes back is dropped.
+    fn reserve_copies(
+        &self,
+        session: &Session,
+        files: &[(StoredFile, PathBuf)],
+    ) -> Result<Share, InterpreterError> {
+        let quota = self.store.quota();
+        let (bytes, count) = (files.iter().map(|(file, _)| file.size).sum::<u64>(), files.len() as u64);
+        let mut share = Share::new(&self.incoming, &session.owner);
+        let room = quota.owner_bytes.saturating_sub(self.store.owner_bytes(&session.owner)?);
+        let has_room =
+            bytes <= quota.session_bytes && count <= quota.session_files && share.grow(bytes, room);
+        if has_room {
+            return Ok(share);
+        }
+        let size = ByteSize(bytes);
+        Err(InterpreterError::NoRoom(format!(
+            "the quota has no room for a copy of this session's {count} files ({size}); remove files or sessions first"
+        )))
     }
 
     pub(super) fn idle(&self, session: &Session) -> Idle {
@@ -155,12 +180,20 @@ impl Interpreter {
     ) -> Result<(), InterpreterError> {
         let (mut files, mut gone, mut removed, mut inputs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut again = HashMap::new();
+        let mut share = Share::new(&self.incoming, &session.owner);
+        let quota = self.store.quota();
+        let of_owner = quota.owner_bytes.saturating_sub(self.store.owner_bytes(&session.owner)?);
+        let used = self.store.session(&session.id)?.map_or(session.bytes, |session| session.bytes);
+        let room = quota.session_bytes.saturating_sub(used).min(of_owner);
         for (name, id) in wanted {
             let Ok(file_name) = name.parse::<FileName>() else { continue };
             let found = id.map(|id| self.store.file_with_path(&id)).transpose()?.flatten();
             if let Some((file, path)) = found {
                 inputs.push(Input { path, name: name.clone().into() });
-                files.push(self.again(session, &file)?);
+                // Without room it is restored for programs, and not stored as a further version.
+                if share.grow(file.size, room) {
+                    files.push(self.again(session, &file)?);
+                }
                 again.insert(name.clone(), file.id);
                 undone.restored_files.push(name);
             } else {
@@ -173,7 +206,7 @@ impl Interpreter {
         }
         live.kernel.remove_files(&removed);
         live.kernel.put_files(&inputs)?;
-        let outcome = Outcome { begins: false, files, gone, all_or_nothing: false, execution: None };
+        let outcome = Outcome { files, gone, ..Outcome::default() };
         let Added { files, .. } = self.store.commit(session, outcome)?;
         for file in files {
             let name = file.name.as_str();

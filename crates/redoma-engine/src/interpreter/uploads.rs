@@ -44,15 +44,19 @@ pub(super) type IncomingBytes = Arc<Mutex<HashMap<Owner, u64>>>;
 
 /// The part of them that is one upload's. Given back when dropped.
 #[derive(Debug)]
-struct Share {
+pub(super) struct Share {
     all: IncomingBytes,
     owner: Owner,
     bytes: u64,
 }
 
 impl Share {
+    pub(super) fn new(all: &IncomingBytes, owner: &Owner) -> Self {
+        Self { all: Arc::clone(all), owner: owner.clone(), bytes: 0 }
+    }
+
     /// Counts more bytes, unless all together would be more than this.
-    fn grow(&mut self, more: u64, most: u64) -> bool {
+    pub(super) fn grow(&mut self, more: u64, most: u64) -> bool {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         let of_owner = all.entry(self.owner.clone()).or_default();
         let is_possible = *of_owner + more <= most;
@@ -136,7 +140,7 @@ impl Interpreter {
     ) -> Result<Upload, InterpreterError> {
         let in_use = self.store.hold(&session.id);
         let room = self.store.quota().owner_bytes.saturating_sub(self.store.owner_bytes(&session.owner)?);
-        let share = Share { all: Arc::clone(&self.incoming), owner: session.owner.clone(), bytes: 0 };
+        let share = Share::new(&self.incoming, &session.owner);
         Ok(Upload {
             interpreter: Arc::clone(self),
             who: principal.into(),

@@ -242,5 +242,11 @@ fn metadata(execution: &Execution) -> Value {
         }
         files.push(entry);
     }
-    json!({ "redoma": { "session_id": execution.session, "execution_id": execution.id, "files": files } })
+    let more = execution.more_files + (execution.files.len() - files.len()) as u64;
+    let mut redoma = json!({ "session_id": execution.session, "execution_id": execution.id, "files": files });
+    if more > 0 {
+        redoma["more_files"] = more.into();
+        redoma["archive"] = format!("/api/v1/executions/{}/archive", execution.id).into();
+    }
+    json!({ "redoma": redoma })
 }

@@ -14,6 +14,7 @@ use super::specs::Spec;
 use crate::App;
 use crate::executing::blocking;
 use crate::failure::Failure;
+use crate::rates::Wanted;
 
 /// How long a cell that was told to end may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -26,6 +27,7 @@ async fn carried_through<T: Send + 'static>(
 }
 
 async fn open_session(app: &Arc<App>, principal: &Principal) -> Result<SessionId, Failure> {
+    let _permit = app.permit(principal, Wanted::Session)?;
     let (app, principal) = (Arc::clone(app), principal.clone());
     let name = "jupyter".parse().ok();
     let session = blocking(move || app.interpreter.open_session(&principal, name, None, None)).await?;

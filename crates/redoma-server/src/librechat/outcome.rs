@@ -78,9 +78,17 @@ pub(super) fn stderr(execution: &Execution) -> String {
         "Variables of earlier calls were gone: the session had to be started anew. Files are all there."
             .to_owned()
     });
+    let unlisted = (execution.more_files > 0).then(|| {
+        let (listed, more) = (execution.files.len(), execution.more_files);
+        let id = &execution.id;
+        format!(
+            "{listed} of the files that were made are listed, {more} more are not: all are in \
+             /api/v1/executions/{id}/archive. Put many files into one archive to hand them out."
+        )
+    });
     // A cell that had to be ended has said so already.
     let explanation = if execution.cell.is_some() { None } else { explanation(report) };
-    for note in errors.chain(missing).chain(restarted).chain(explanation) {
+    for note in errors.chain(missing).chain(restarted).chain(unlisted).chain(explanation) {
         if !text.is_empty() && !text.ends_with('\n') {
             text.push('\n');
         }

@@ -17,13 +17,13 @@ use utoipa::{IntoParams, ToSchema};
 use super::asked::{Asked, Question};
 use super::wire::{ExecutionBody, ExecutionView};
 use super::{blocking, id, stream};
-use crate::App;
 use crate::auth::Caller;
 use crate::body::JsonBody;
 use crate::executing;
 use crate::failure::{Failure, Problem};
 use crate::listen::Line;
 use crate::memory::Share;
+use crate::{App, archive};
 
 /// What the body asks for, in this place.
 pub(super) fn request(
@@ -182,6 +182,25 @@ pub async fn get(
     let execution: ExecutionId = id(&execution, "execution")?;
     let execution = blocking(move || app.interpreter.execution(&principal, &execution)).await?;
     Ok(Json(execution.into()))
+}
+
+/// All files of an execution as a ZIP archive.
+///
+/// Those that it made or changed, however many: also those that its answer does not list.
+#[utoipa::path(get, path = "/api/v1/executions/{execution}/archive", operation_id = "download_execution_archive",
+    tag = "executions", params(("execution" = String, Path)),
+    responses((status = 200, content_type = "application/zip", body = Vec<u8>), (status = 404, body = Problem),
+        (status = 413, body = Problem)))]
+pub async fn download_archive(
+    State(app): State<Arc<App>>,
+    Caller(principal): Caller,
+    Path(execution): Path<String>,
+) -> Result<Response, Failure> {
+    let execution: ExecutionId = id(&execution, "execution")?;
+    let name = format!("{execution}.zip");
+    let (reader, owner) = (Arc::clone(&app), principal.clone());
+    let files = blocking(move || reader.interpreter.execution_files(&owner, &execution)).await?;
+    archive::archive(app, principal, &name, files)
 }
 
 /// End an execution that goes on.

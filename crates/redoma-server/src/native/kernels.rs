@@ -16,6 +16,7 @@ use crate::App;
 use crate::auth::Caller;
 use crate::body::{JsonBody, Weigh};
 use crate::failure::{Failure, Problem};
+use crate::rates::Wanted;
 
 /// What a session's kernel is doing.
 #[utoipa::path(get, path = "/api/v1/sessions/{session}/kernel", operation_id = "get_kernel", tag = "executions",
@@ -137,7 +138,8 @@ pub struct BranchView {
 /// that are open stay the other's.
 #[utoipa::path(post, path = "/api/v1/sessions/{session}/branch", operation_id = "branch_session", tag = "executions",
     params(("session" = String, Path)), request_body = BranchBody,
-    responses((status = 201, body = BranchView), (status = 400, body = Problem), (status = 404, body = Problem), (status = 409, body = Problem)))]
+    responses((status = 201, body = BranchView), (status = 400, body = Problem), (status = 404, body = Problem), (status = 409, body = Problem),
+        (status = 429, body = Problem), (status = 507, body = Problem)))]
 pub async fn branch(
     State(app): State<Arc<App>>,
     Caller(principal): Caller,
@@ -146,6 +148,7 @@ pub async fn branch(
 ) -> Result<(StatusCode, Json<BranchView>), Failure> {
     let session: SessionId = id(&session, "session")?;
     let name = checked_name(body.name.as_deref())?;
+    let _permit = app.permit(&principal, Wanted::Session)?;
     let made = blocking(move || app.interpreter.branch(&principal, &session, name)).await;
     let (session, has_variables) = made?;
     Ok((StatusCode::CREATED, Json(BranchView { session: session.into(), has_variables })))

@@ -76,6 +76,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(executions::run, executions::list))
         .routes(routes!(executions::run_once))
         .routes(routes!(executions::get))
+        .routes(routes!(executions::download_archive))
         .routes(routes!(executions::cancel))
         .routes(routes!(stream::websocket))
         .routes(routes!(files::upload, files::list))

@@ -18,6 +18,7 @@ use crate::App;
 use crate::auth::Caller;
 use crate::body::{JsonBody, Weigh};
 use crate::failure::{Failure, Problem};
+use crate::rates::Wanted;
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -36,13 +37,15 @@ impl Weigh for NewSession {
 
 /// A new session.
 #[utoipa::path(post, path = "/api/v1/sessions", operation_id = "create_session", tag = "sessions", request_body = NewSession,
-    responses((status = 201, body = SessionView), (status = 400, body = Problem), (status = 401, body = Problem)))]
+    responses((status = 201, body = SessionView), (status = 400, body = Problem), (status = 401, body = Problem),
+        (status = 409, body = Problem), (status = 429, body = Problem)))]
 pub async fn create(
     State(app): State<Arc<App>>,
     Caller(principal): Caller,
     JsonBody(body, _room): JsonBody<NewSession>,
 ) -> Result<(StatusCode, Json<SessionView>), Failure> {
     let name = checked_name(body.name.as_deref())?;
+    let _permit = app.permit(&principal, Wanted::Session)?;
     let session = blocking(move || {
         let retention = body.retention.map(|field| field.0);
         app.interpreter.open_session(&principal, name, body.profile.as_deref(), retention)

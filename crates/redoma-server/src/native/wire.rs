@@ -1,6 +1,8 @@
 //! What everything looks like as JSON.
 
-use redoma_engine::interpreter::{Execution, KeyRecord, Refusal};
+use std::collections::HashSet;
+
+use redoma_engine::interpreter::{Execution, KeyRecord, MAX_LISTED_NAMES, Refusal};
 use redoma_model::{Origin, Retention, Role, RunReport, Session, StoredFile};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -226,12 +228,28 @@ pub struct ExecutionView {
     /// If it was a cell.
     pub cell: Option<CellView>,
     pub usage: UsageView,
-    /// Files that it made or changed.
+    /// Files that it made or changed: the first 1,000.
     pub files: Vec<FileView>,
+    /// How many more it made or changed: these are in `archive`.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schema(required = false)]
+    pub more_files: u64,
+    /// Where all of them can be had as a ZIP archive, if they are not all listed.
+    #[schema(example = "/api/v1/executions/V1StGXR8_Z5jdHi6B-myT/archive")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub archive: Option<String>,
     /// Files that it deleted.
     pub deleted_files: Vec<String>,
-    /// What it left that is no file to hand out, or could not be kept, and why.
+    /// What it left that is no file to hand out, or could not be kept, and why: the first 1,000.
     pub refused_files: Vec<RefusalView>,
+    /// How many more there are.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schema(required = false)]
+    pub more_refused_files: u64,
+    /// The record leaves out a part of the output or of the lists, to be no longer than 256 KiB.
+    #[serde(skip_serializing_if = "is_false")]
+    #[schema(required = false)]
+    pub is_shortened: bool,
     /// What rules found in it before it ran, if anything: `decision` (`flag` or `deny`) and `findings` with `rule`, `class`,
     /// `line`, `excerpt`, `reason` and `hint`.
     #[schema(value_type = Option<Object>)]
@@ -240,6 +258,16 @@ pub struct ExecutionView {
     /// Which isolation it ran in.
     #[schema(value_type = Object)]
     pub isolation: serde_json::Value,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference to the field")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference to the field")]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 fn word(value: &impl Serialize) -> String {
@@ -251,7 +279,9 @@ fn word(value: &impl Serialize) -> String {
 
 impl From<Execution> for ExecutionView {
     fn from(execution: Execution) -> Self {
-        let Execution { id, session, started_at, report, cell, files, refused, .. } = execution;
+        let Execution {
+            id, session, started_at, report, cell, files, more_files, refused, is_shortened, ..
+        } = execution;
         let RunReport { stdout, stderr, usage, .. } = report;
         let output = |captured: redoma_model::Captured| OutputView {
             text: captured.text,
@@ -262,12 +292,19 @@ impl From<Execution> for ExecutionView {
             .skipped_files
             .into_iter()
             .map(|skipped| Refusal { name: skipped.name, reason: skipped.reason });
-        let mut refused_files: Vec<RefusalView> = Vec::new();
+        let (mut refused_files, mut known) = (Vec::new(), HashSet::new());
+        let mut more_refused_files = report.unlisted_files;
         for Refusal { name, reason } in refused.into_iter().chain(skipped) {
-            if !refused_files.iter().any(|known| known.name == name) {
+            if !known.insert(name.clone()) {
+                continue;
+            }
+            if refused_files.len() < MAX_LISTED_NAMES {
                 refused_files.push(RefusalView { name, reason });
+            } else {
+                more_refused_files += 1;
             }
         }
+        let archive = (more_files > 0).then(|| format!("/api/v1/executions/{id}/archive"));
         Self {
             id: id.to_string(),
             session_id: session.to_string(),
@@ -292,6 +329,10 @@ impl From<Execution> for ExecutionView {
             files: files.into_iter().map(FileView::from).collect(),
             deleted_files: report.deleted_files,
             refused_files,
+            more_refused_files,
+            more_files,
+            archive,
+            is_shortened,
             isolation: serde_json::to_value(&report.isolation).unwrap_or_default(),
         }
     }

@@ -71,6 +71,7 @@ impl Who {
 pub(super) struct Account {
     executions: Bucket,
     uploads: Bucket,
+    sessions: Bucket,
     running: usize,
     /// Today.
     cpu: Duration,
@@ -82,6 +83,8 @@ pub(super) struct Account {
 pub enum Wanted {
     Execution,
     Upload,
+    /// A session that is opened or branched off, not one that a run begins.
+    Session,
 }
 
 impl Wanted {
@@ -90,6 +93,7 @@ impl Wanted {
         match self {
             Self::Execution => "execution",
             Self::Upload => "upload",
+            Self::Session => "session",
         }
     }
 }
@@ -106,6 +110,7 @@ pub(super) struct Refused {
 pub(super) enum Limit {
     Executions(Rate),
     Uploads(Rate),
+    Sessions(Rate),
     Concurrency(usize),
     CpuPerDay(redoma_model::Span),
     BytesPerDay(redoma_model::ByteSize),
@@ -250,6 +255,7 @@ impl Ledger {
             who: who.clone(),
             executions_debt_ms: millis(account.executions.debt(now.running)),
             uploads_debt_ms: millis(account.uploads.debt(now.running)),
+            sessions_debt_ms: millis(account.sessions.debt(now.running)),
             cpu_ms: millis(account.cpu),
             bytes: account.bytes,
         });
@@ -266,6 +272,7 @@ impl Ledger {
             let mut account = Account {
                 executions: Bucket::with_debt(now.running, debt(saved.executions_debt_ms)),
                 uploads: Bucket::with_debt(now.running, debt(saved.uploads_debt_ms)),
+                sessions: Bucket::with_debt(now.running, debt(saved.sessions_debt_ms)),
                 ..Account::default()
             };
             if is_today {
@@ -294,6 +301,8 @@ struct SavedAccount {
     who: Who,
     executions_debt_ms: u64,
     uploads_debt_ms: u64,
+    #[serde(default)]
+    sessions_debt_ms: u64,
     cpu_ms: u64,
     bytes: u64,
 }
@@ -308,6 +317,7 @@ impl Wanted {
         match self {
             Self::Execution => allowance.executions,
             Self::Upload => allowance.uploads,
+            Self::Session => allowance.sessions,
         }
     }
 
@@ -315,13 +325,25 @@ impl Wanted {
         match self {
             Self::Execution => account.executions,
             Self::Upload => account.uploads,
+            Self::Session => account.sessions,
+        }
+    }
+}
+
+impl Wanted {
+    /// Whether an allowance says anything about it. Without that, no account is looked at.
+    pub(super) fn is_limited_by(self, allowance: &Allowance) -> bool {
+        match self {
+            Self::Session => allowance.sessions.is_some(),
+            Self::Execution | Self::Upload => !Allowance { sessions: None, ..*allowance }.is_unlimited(),
         }
     }
 }
 
 impl Account {
     fn is_as_new(&self, now: Now) -> bool {
-        let is_full = self.executions.is_full(now.running) && self.uploads.is_full(now.running);
+        let buckets = [self.executions, self.uploads, self.sessions];
+        let is_full = buckets.iter().all(|bucket| bucket.is_full(now.running));
         is_full && self.running == 0 && self.cpu.is_zero() && self.bytes == 0
     }
 
@@ -329,6 +351,7 @@ impl Account {
     fn refuses(&self, allowance: &Allowance, wanted: Wanted, now: Now) -> Option<(Limit, Duration)> {
         let midnight = now.until_midnight();
         if let Some(most) = allowance.bytes_per_day
+            && wanted != Wanted::Session
             && self.bytes >= most.0
         {
             return Some((Limit::BytesPerDay(most), midnight));
@@ -350,6 +373,7 @@ impl Account {
         let limit = match wanted {
             Wanted::Execution => Limit::Executions(rate),
             Wanted::Upload => Limit::Uploads(rate),
+            Wanted::Session => Limit::Sessions(rate),
         };
         (holds.left == 0).then_some((limit, holds.next_in))
     }
@@ -358,6 +382,7 @@ impl Account {
         let bucket = match wanted {
             Wanted::Execution => &mut self.executions,
             Wanted::Upload => &mut self.uploads,
+            Wanted::Session => &mut self.sessions,
         };
         if let Some(rate) = wanted.rate(allowance) {
             bucket.take(rate, now.running);

@@ -86,7 +86,7 @@ impl RateLimits {
 
     /// May they have this? What they have of it lasts as long as the permit.
     pub fn check(&self, who: &Principal, rates: &Rates, wanted: Wanted) -> Result<Permit, Failure> {
-        let claims = claims(who, rates);
+        let claims = claims(who, rates, wanted);
         if claims.is_empty() {
             return Ok(Permit { books: Arc::clone(&self.books), claims, wanted, memory: None });
         }
@@ -106,14 +106,15 @@ impl RateLimits {
 }
 
 /// Whose accounts a request counts on: those that have a limit at all.
-fn claims(who: &Principal, rates: &Rates) -> Claims {
+fn claims(who: &Principal, rates: &Rates, wanted: Wanted) -> Claims {
     if who.role == Role::Admin {
         return Vec::new();
     }
     let user = Some((Who::User(who.owner.clone()), rates.user));
     let key = who.key.clone().map(|key| (Who::Key(key), rates.key));
     let address = who.address.map(|address| (Who::Address(Network::of_one(address)), rates.address));
-    [user, key, address].into_iter().flatten().filter(|(_, allowance)| !allowance.is_unlimited()).collect()
+    let all = [user, key, address].into_iter().flatten();
+    all.filter(|(_, allowance)| wanted.is_limited_by(allowance)).collect()
 }
 
 /// Something that goes on and is counted. Dropping it is its end.
@@ -176,6 +177,9 @@ impl From<Refused> for Failure {
             }
             Limit::Uploads(rate) => {
                 format!("the limit of {rate} uploads for this {kind} is reached; try again in {after} s")
+            }
+            Limit::Sessions(rate) => {
+                format!("the limit of {rate} new sessions for this {kind} is reached; try again in {after} s")
             }
             Limit::Concurrency(most) => format!(
                 "{most} programs of this {kind} run or wait already, as many as may; try again when one has ended"

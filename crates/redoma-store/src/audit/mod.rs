@@ -43,7 +43,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -132,7 +132,7 @@ struct Shared {
     turn: Condvar,
     writer: Mutex<Writer>,
     /// To the thread that indexes. Gone when the audit is closed.
-    written: Mutex<Option<Sender<Written>>>,
+    written: Mutex<Option<SyncSender<Written>>>,
     watch: Watch,
     appended: AtomicU64,
     /// What was written before this moment is on disk.
@@ -190,7 +190,7 @@ impl Audit {
         for written in &first {
             watch.add(written);
         }
-        let (sender, receiver) = channel();
+        let (sender, receiver) = sync_channel(MAX_BEHIND);
         let shared = Arc::new(Shared {
             folder: folder.to_owned(),
             settings,
@@ -309,6 +309,8 @@ pub fn as_written(record: &AuditRecord) -> String {
     serde_json::to_string(record).unwrap_or_default()
 }
 
+/// Batches of records that wait for the thread that indexes. Whoever appends more waits for it.
+const MAX_BEHIND: usize = 1024;
 /// So much text fits into a record, however it is escaped.
 const MOST_TEXT: usize = segment::LONGEST / 20;
 

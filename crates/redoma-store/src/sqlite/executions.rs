@@ -4,7 +4,7 @@ use redoma_model::{ExecutionId, SessionId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::journal::Noted;
-use super::parse;
+use super::{parse, unsigned};
 use crate::StoreError;
 use crate::metadata::ExecutionRecord;
 
@@ -23,15 +23,72 @@ pub(super) fn is_there(connection: &Connection, id: &str) -> Result<bool, StoreE
     Ok(connection.prepare_cached("SELECT 1 FROM executions WHERE id = ?")?.exists([id])?)
 }
 
-pub(super) fn add(connection: &Connection, noted: &Noted) -> Result<(), StoreError> {
+/// Bytes that a row takes beside its result: ids, times, indexes. Migrations and checks name this number too.
+const ROW_BYTES: i64 = 256;
+/// Records of an owner beyond the quota that one new record makes go, at most.
+const MAX_EVICTED: usize = 1000;
+
+/// Adds a record, and counts it. Records that there is no room for go, those first whose session was not used for longest.
+pub(super) fn add(connection: &Connection, noted: &Noted, owner_bytes: u64) -> Result<(), StoreError> {
     let sql = "INSERT INTO executions (id, session, started_at, language, result) VALUES (?, ?, ?, ?, ?)";
     let session = noted.session.as_str();
     let row = params![noted.id, session, noted.started_at, noted.language, noted.result];
     connection.prepare_cached(sql)?.execute(row)?;
     // The last ones only: a session that is kept for ever would fill the disk with them.
     let sql = "DELETE FROM executions WHERE session = ?1 AND started_at < \
-               (SELECT started_at FROM executions WHERE session = ?1 ORDER BY started_at DESC LIMIT 1 OFFSET ?2)";
-    connection.prepare_cached(sql)?.execute(params![session, MOST_OF_A_SESSION])?;
+               (SELECT started_at FROM executions WHERE session = ?1 ORDER BY started_at DESC LIMIT 1 OFFSET ?2) \
+               RETURNING octet_length(result)";
+    let removed = sum_of_removed(connection, sql, params![session, MOST_OF_A_SESSION])?;
+    let added = i64::try_from(noted.result.len()).unwrap_or(i64::MAX).saturating_add(ROW_BYTES);
+    count(connection, session, added - removed)?;
+    make_room(connection, session, owner_bytes)
+}
+
+/// Bytes of the records that a statement removes.
+fn sum_of_removed(
+    connection: &Connection,
+    sql: &str,
+    of: &[&dyn rusqlite::ToSql],
+) -> Result<i64, StoreError> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let sizes: rusqlite::Result<Vec<i64>> = statement.query_map(of, |row| row.get(0))?.collect();
+    Ok(sizes?.iter().map(|size| size + ROW_BYTES).sum())
+}
+
+/// Counts bytes of records for a session and its owner.
+fn count(connection: &Connection, session: &str, bytes: i64) -> Result<(), StoreError> {
+    let of_session = "UPDATE sessions SET records = records + ?2 WHERE id = ?1";
+    connection.prepare_cached(of_session)?.execute(params![session, bytes])?;
+    let of_owner = "UPDATE usage SET records = records + ?2 \
+                    WHERE (client, user) = (SELECT client, user FROM sessions WHERE id = ?1)";
+    connection.prepare_cached(of_owner)?.execute(params![session, bytes])?;
+    Ok(())
+}
+
+fn make_room(connection: &Connection, session: &str, owner_bytes: u64) -> Result<(), StoreError> {
+    let held = "SELECT client, user, bytes + records FROM usage \
+                WHERE (client, user) = (SELECT client, user FROM sessions WHERE id = ?)";
+    let oldest =
+        "SELECT id FROM sessions WHERE client = ? AND user = ? AND records > 0 ORDER BY used_at LIMIT 1";
+    let remove = "DELETE FROM executions WHERE number = (SELECT number FROM executions WHERE session = ? \
+                  ORDER BY started_at, id LIMIT 1) RETURNING octet_length(result)";
+    for _ in 0..MAX_EVICTED {
+        let owner: Option<(String, String, i64)> = connection
+            .prepare_cached(held)?
+            .query_row([session], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+            .optional()?;
+        let Some((client, user, _)) = owner.filter(|(_, _, bytes)| unsigned(*bytes) > owner_bytes) else {
+            break;
+        };
+        let found: Option<String> =
+            connection.prepare_cached(oldest)?.query_row([&client, &user], |row| row.get(0)).optional()?;
+        let Some(found) = found else { break };
+        let removed = sum_of_removed(connection, remove, params![found])?;
+        count(connection, &found, -removed)?;
+        if removed == 0 {
+            break;
+        }
+    }
     Ok(())
 }
 

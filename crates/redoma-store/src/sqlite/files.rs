@@ -104,7 +104,8 @@ pub(super) fn add(
     }
     let (more_bytes, more_files) = (signed(bytes - session.bytes), signed(count - session.files));
     count_for_session(connection, &session.id, more_bytes, more_files)?;
-    count_for_owner(connection, &session.owner, more_bytes, more_files)?;
+    let more = Counts { bytes: more_bytes, files: more_files, ..Counts::default() };
+    count_for_owner(connection, &session.owner, &more)?;
     Ok(added)
 }
 
@@ -159,7 +160,8 @@ pub(super) fn remove(connection: &Connection, id: &FileId) -> Result<Option<File
     let size = signed(record.file.size);
     if let Some(session) = super::sessions::get(connection, &record.file.session)? {
         count_for_session(connection, &session.id, -size, -1)?;
-        count_for_owner(connection, &session.owner, -size, -1)?;
+        let less = Counts { bytes: -size, files: -1, ..Counts::default() };
+        count_for_owner(connection, &session.owner, &less)?;
     }
     Ok(Some(record))
 }
@@ -181,23 +183,35 @@ fn count_for_session(
     Ok(())
 }
 
+/// What is added to an owner's sums.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) bytes: i64,
+    pub(super) files: i64,
+    /// Bytes of records of executions.
+    pub(super) records: i64,
+    pub(super) sessions: i64,
+}
+
 pub(super) fn count_for_owner(
     connection: &Connection,
     owner: &Owner,
-    bytes: i64,
-    files: i64,
+    more: &Counts,
 ) -> Result<(), StoreError> {
-    if (bytes, files) == (0, 0) {
+    let Counts { bytes, files, records, sessions } = *more;
+    if *more == Counts::default() {
         return Ok(());
     }
-    let sql = "INSERT INTO usage (client, user, bytes, files) VALUES (?, ?, ?, ?) \
-               ON CONFLICT DO UPDATE SET bytes = bytes + excluded.bytes, files = files + excluded.files";
-    connection.prepare_cached(sql)?.execute(params![owner.client, user_column(owner), bytes, files])?;
+    let sql = "INSERT INTO usage (client, user, bytes, files, records, sessions) VALUES (?, ?, ?, ?, ?, ?) \
+               ON CONFLICT DO UPDATE SET bytes = bytes + excluded.bytes, files = files + excluded.files, \
+               records = records + excluded.records, sessions = sessions + excluded.sessions";
+    let row = params![owner.client, user_column(owner), bytes, files, records, sessions];
+    connection.prepare_cached(sql)?.execute(row)?;
     Ok(())
 }
 
 pub(super) fn owner_bytes(connection: &Connection, owner: &Owner) -> Result<u64, StoreError> {
-    let sql = "SELECT bytes FROM usage WHERE client = ? AND user = ?";
+    let sql = "SELECT bytes + records FROM usage WHERE client = ? AND user = ?";
     let bytes: Option<i64> = connection
         .prepare_cached(sql)?
         .query_row([owner.client.as_str(), user_column(owner)], |row| row.get(0))
@@ -212,10 +226,13 @@ pub(super) fn wrong_sums(connection: &Connection) -> Result<Vec<String>, StoreEr
                ON session = id WHERE bytes <> coalesce(size, 0) OR files <> coalesce(count, 0) \
                UNION ALL SELECT 'file ' || files.id || ' has no session' FROM files \
                LEFT JOIN sessions ON sessions.id = files.session WHERE sessions.id IS NULL \
+               UNION ALL SELECT 'session ' || id || ': ' || records || ' bytes of records are counted' FROM sessions \
+               LEFT JOIN (SELECT session, sum(octet_length(result) + 256) AS size FROM executions GROUP BY session) \
+               ON session = id WHERE records <> coalesce(size, 0) \
                UNION ALL SELECT 'usage of ' || client || '/' || user FROM \
-               (SELECT client, user, -bytes AS bytes, -files AS files FROM usage \
-                UNION ALL SELECT client, user, bytes, files FROM sessions) \
-               GROUP BY client, user HAVING sum(bytes) <> 0 OR sum(files) <> 0";
+               (SELECT client, user, -bytes AS bytes, -files AS files, -records AS records, -sessions AS count FROM usage \
+                UNION ALL SELECT client, user, bytes, files, records, 1 FROM sessions) \
+               GROUP BY client, user HAVING sum(bytes) <> 0 OR sum(files) <> 0 OR sum(records) <> 0 OR sum(count) <> 0";
     let mut statement = connection.prepare(sql)?;
     let rows: rusqlite::Result<Vec<String>> = statement.query_map([], |row| row.get(0))?.collect();
     Ok(rows?)

@@ -15,6 +15,7 @@ mod sessions;
 mod writer;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,17 +26,18 @@ use crate::StoreError;
 use crate::blobs::BlobPath;
 use crate::key::KeyRecord;
 use crate::metadata::{
-    Added, Commit, ExecutionRecord, FailedLogin, FileRecord, Metadata, Quota, Refused, SessionChange,
+    Added, Commit, ExecutionRecord, FailedLogin, FileRecord, MayGo, Metadata, Quota, Refused, SessionChange,
     SessionQuery, Totals,
 };
 use journal::{Journal, Noted};
 use writer::{Durability, Writer};
 
 /// Each brings the database from one version to the next. Those that have been released are never changed.
-const MIGRATIONS: [&str; 3] = [
+const MIGRATIONS: [&str; 4] = [
     include_str!("../../migrations/001-sessions-files-keys.sql"),
     include_str!("../../migrations/002-key-profiles.sql"),
     include_str!("../../migrations/003-executions-in-a-row.sql"),
+    include_str!("../../migrations/004-records-in-quotas.sql"),
 ];
 
 /// How long one process waits for another (the server, `redoma keys`) to have written.
@@ -53,6 +55,8 @@ pub struct Sqlite {
     readers: Mutex<Vec<Connection>>,
     /// Only in the one server of a data folder.
     journal: OnceLock<Arc<Journal>>,
+    /// The most bytes that an owner may have: the last quota that a commit came with.
+    owner_bytes: AtomicU64,
 }
 
 impl Sqlite {
@@ -60,16 +64,23 @@ impl Sqlite {
         let connection = connect(path)?;
         migrate(path, &connection)?;
         let writer = Writer::new(connection);
-        Ok(Self { path: path.to_owned(), writer, readers: Mutex::default(), journal: OnceLock::new() })
+        Ok(Self {
+            path: path.to_owned(),
+            writer,
+            readers: Mutex::default(),
+            journal: OnceLock::new(),
+            owner_bytes: AtomicU64::new(u64::MAX),
+        })
     }
 
     /// Puts runs into their table. Those of sessions that are gone meanwhile are gone too.
     fn put(&self, lines: Vec<Noted>) -> Result<(), StoreError> {
+        let most = self.owner_bytes.load(Ordering::Relaxed);
         self.write(Durability::Soon, move |connection| {
             for noted in lines {
                 let is_new = !executions::is_there(connection, &noted.id)?;
                 if is_new && sessions::note_use(connection, &noted.session, noted.ended_at)? {
-                    executions::add(connection, &noted)?;
+                    executions::add(connection, &noted, most)?;
                 }
             }
             Ok(())
@@ -285,6 +296,7 @@ impl Metadata for Sqlite {
     }
 
     fn commit(&self, mut commit: Commit, quota: Quota) -> Result<Added, StoreError> {
+        self.owner_bytes.store(quota.owner_bytes, Ordering::Relaxed);
         // Of a session that is there, and whose files stay as they are.
         let is_run_alone = commit.begin.is_none() && commit.files.is_empty() && commit.gone.is_empty();
         if let Some(journal) = self.journal.get().filter(|_| is_run_alone)
@@ -301,7 +313,7 @@ impl Metadata for Sqlite {
         };
         self.write(durability, move |connection| {
             match &commit.begin {
-                Some((session, ttl)) => sessions::add(connection, session, *ttl)?,
+                Some(beginning) => sessions::add(connection, beginning)?,
                 None => {
                     sessions::touch(connection, &commit.session, commit.now)?;
                 }
@@ -315,7 +327,7 @@ impl Metadata for Sqlite {
             }
             if let Some(execution) = commit.execution {
                 let noted = Noted::new(execution, session.id, &added, commit.now);
-                executions::add(connection, &noted)?;
+                executions::add(connection, &noted, quota.owner_bytes)?;
             }
             Ok(added)
         })
@@ -348,6 +360,15 @@ impl Metadata for Sqlite {
 
     fn owner_bytes(&self, owner: &Owner) -> Result<u64, StoreError> {
         self.read(|connection| files::owner_bytes(connection, owner))
+    }
+
+    fn owner_sessions(&self, owner: &Owner) -> Result<u64, StoreError> {
+        self.read(|connection| sessions::count_of(connection, owner))
+    }
+
+    fn evict_sessions(&self, owner: &Owner, count: usize, may: MayGo) -> Result<Vec<Session>, StoreError> {
+        let owner = owner.clone();
+        self.write(Durability::Soon, move |connection| sessions::evict(connection, &owner, count, &may))
     }
 
     fn execution(&self, id: &ExecutionId) -> Result<Option<ExecutionRecord>, StoreError> {

@@ -1,11 +1,12 @@
 //! The table of sessions.
 
-use redoma_model::{Name, Resource, Session, SessionId};
+use redoma_model::{Name, Owner, Resource, Session, SessionId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use super::files::{Counts, count_for_owner};
 use super::{by_name, name_of, owner_from, parse, signed, unsigned, user_column};
 use crate::StoreError;
-use crate::metadata::{SessionChange, SessionQuery, Totals};
+use crate::metadata::{Beginning, MayGo, SessionChange, SessionQuery, Totals};
 
 const COLUMNS: &str = "id, client, user, name, profile, resource_kind, resource_id, resource_version, created_at, used_at, \
                        expires_at, bytes, files";
@@ -39,9 +40,10 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Result<Session, StoreError>> {
     Ok(build())
 }
 
-pub(super) fn add(connection: &Connection, session: &Session, ttl: Option<i64>) -> Result<(), StoreError> {
+pub(super) fn add(connection: &Connection, beginning: &Beginning) -> Result<(), StoreError> {
+    let Beginning { session, ttl, is_single } = beginning;
     let sql = "INSERT INTO sessions (id, client, user, name, profile, resource_kind, resource_id, resource_version, \
-               created_at, used_at, ttl, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+               created_at, used_at, ttl, expires_at, is_single) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
     connection.prepare_cached(sql)?.execute(params![
         session.id.as_str(),
         session.owner.client,
@@ -55,8 +57,9 @@ pub(super) fn add(connection: &Connection, session: &Session, ttl: Option<i64>) 
         session.used_at,
         ttl,
         ttl.map(|ttl| session.used_at.saturating_add(ttl)),
+        is_single,
     ])?;
-    Ok(())
+    count_for_owner(connection, &session.owner, &Counts { sessions: 1, ..Counts::default() })
 }
 
 pub(super) fn get(connection: &Connection, id: &SessionId) -> Result<Option<Session>, StoreError> {
@@ -152,6 +155,9 @@ pub(super) fn remove(
     may: impl FnOnce(&Session) -> bool,
 ) -> Result<Option<Session>, StoreError> {
     let Some(session) = get(connection, id)?.filter(may) else { return Ok(None) };
+    let records: i64 = connection
+        .prepare_cached("SELECT records FROM sessions WHERE id = ?")?
+        .query_row([id.as_str()], |row| row.get(0))?;
     for sql in [
         "DELETE FROM files WHERE session = ?",
         "DELETE FROM executions WHERE session = ?",
@@ -159,7 +165,41 @@ pub(super) fn remove(
     ] {
         connection.prepare_cached(sql)?.execute([id.as_str()])?;
     }
-    let (bytes, files) = (signed(session.bytes), signed(session.files));
-    super::files::count_for_owner(connection, &session.owner, -bytes, -files)?;
+    let (bytes, files) = (-signed(session.bytes), -signed(session.files));
+    count_for_owner(connection, &session.owner, &Counts { bytes, files, records: -records, sessions: -1 })?;
+    // Clients may make up users: of one who has nothing any more, nothing stays.
+    connection
+        .prepare_cached("DELETE FROM usage WHERE client = ? AND user = ? AND sessions <= 0")?
+        .execute([session.owner.client.as_str(), user_column(&session.owner)])?;
     Ok(Some(session))
+}
+
+/// How many an owner has.
+pub(super) fn count_of(connection: &Connection, owner: &Owner) -> Result<u64, StoreError> {
+    let sql = "SELECT sessions FROM usage WHERE client = ? AND user = ?";
+    let of = [owner.client.as_str(), user_column(owner)];
+    let count: Option<i64> = connection.prepare_cached(sql)?.query_row(of, |row| row.get(0)).optional()?;
+    Ok(unsigned(count.unwrap_or(0)))
+}
+
+/// Removes sessions of an owner that single runs began, without a name and without files: nothing of them is left to come
+/// back to but records. Those not used for longest go first.
+pub(super) fn evict(
+    connection: &Connection,
+    owner: &Owner,
+    count: usize,
+    may: &MayGo,
+) -> Result<Vec<Session>, StoreError> {
+    let sql = "SELECT id FROM sessions WHERE client = ? AND user = ? AND is_single = 1 AND files = 0 AND name IS NULL \
+               ORDER BY used_at LIMIT ?";
+    let limit = i64::try_from(count).unwrap_or(i64::MAX);
+    let found: rusqlite::Result<Vec<String>> = connection
+        .prepare_cached(sql)?
+        .query_map(params![owner.client, user_column(owner), limit], |row| row.get(0))?
+        .collect();
+    let mut gone = Vec::new();
+    for id in found? {
+        gone.extend(remove(connection, &parse(&id)?, |session| may(&session.id))?);
+    }
+    Ok(gone)
 }

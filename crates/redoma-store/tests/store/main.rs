@@ -28,9 +28,12 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use redoma_model::{FileName, Origin, Owner, Retention, Session, StoredFile};
-use redoma_store::{Added, FileDetails, NewSession, Outcome, Quota, Store, StoreError, Written};
+use redoma_store::{
+    Added, FileDetails, NewExecution, NewSession, Outcome, Quota, Store, StoreError, Written,
+};
 
-const PLENTY: Quota = Quota { session_bytes: 1 << 30, session_files: 1 << 20, owner_bytes: 1 << 40 };
+const PLENTY: Quota =
+    Quota { session_bytes: 1 << 30, session_files: 1 << 20, owner_bytes: 1 << 40, owner_sessions: 1 << 20 };
 
 fn open(folder: &Path) -> Store {
     Store::open(folder, PLENTY).unwrap()

@@ -80,7 +80,7 @@ fn an_owners_quota_is_over_all_their_sessions_and_nobody_elses() {
 #[test]
 fn commits_at_the_same_time_do_not_get_past_a_quota() {
     let folder = tempfile::tempdir().unwrap();
-    let quota = Quota { session_bytes: 100, owner_bytes: 150, session_files: 1000 };
+    let quota = Quota { session_bytes: 100, owner_bytes: 150, session_files: 1000, ..PLENTY };
     let store = limited(folder.path(), quota);
     let sessions = [session_of(&store, "ana"), session_of(&store, "ana"), session_of(&store, "ana")];
     let kept: usize = std::thread::scope(|scope| {
@@ -101,5 +101,94 @@ fn commits_at_the_same_time_do_not_get_past_a_quota() {
     }
     assert_eq!(store.owner_bytes(&owner("ana")).unwrap(), 147);
     assert_eq!(blobs(folder.path()).len(), 21);
+    assert_eq!(wrong(&store), Vec::<String>::new());
+}
+
+fn run(number: u64, bytes: usize) -> NewExecution {
+    let id = format!("{number:021}").parse().unwrap();
+    let result = Box::new(move |_: &Added| "x".repeat(bytes));
+    let started_at = i64::try_from(number).unwrap();
+    NewExecution { id, started_at, language: "py".to_owned(), result }
+}
+
+fn run_in(store: &Store, session: &Session, number: u64, bytes: usize) {
+    store.commit(session, Outcome { execution: Some(run(number, bytes)), ..Outcome::default() }).unwrap();
+}
+
+/// A session that a single run begins, as `POST /api/v1/executions` does.
+fn single_run(store: &Store, user: &str, number: u64, bytes: usize) -> Session {
+    assert!(store.make_room_for_session(&owner(user)).unwrap());
+    let session = store.draft_session(new_session(owner(user), Retention::Forever)).unwrap();
+    let execution = Some(run(number, bytes));
+    let outcome = Outcome { begins: true, is_single_run: true, execution, ..Outcome::default() };
+    store.commit(&session, outcome).unwrap();
+    session
+}
+
+#[test]
+fn records_of_executions_count_and_the_oldest_go_first() {
+    for has_journal in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = limited(folder.path(), Quota { owner_bytes: 100_000, ..PLENTY });
+        if has_journal {
+            store.recover().unwrap();
+        }
+        let (old, new, bens) =
+            (session_of(&store, "ana"), session_of(&store, "ana"), session_of(&store, "ben"));
+        put(&store, &old, "a", &vec![1; 50_000]);
+        run_in(&store, &bens, 900, 60_000);
+        for number in 0..3 {
+            run_in(&store, &old, number, 10_000);
+        }
+        store.flush().unwrap();
+        let used = store.owner_bytes(&owner("ana")).unwrap();
+        assert!((80_000..82_000).contains(&used), "{used}");
+        let no_room = put_all(&store, &new, &[("b", &vec![1; 20_000])]).unwrap();
+        assert_eq!(no_room.refused[0].reason, "the user's quota is used up");
+        for number in 10..30 {
+            run_in(&store, &new, number, 10_000);
+            store.flush().unwrap();
+            assert!(store.owner_bytes(&owner("ana")).unwrap() <= 100_000);
+        }
+        assert_eq!(store.executions(&old.id, 100).unwrap().len(), 0);
+        let left: Vec<_> = store.executions(&new.id, 100).unwrap().iter().map(|run| run.started_at).collect();
+        assert_eq!(left, [29, 28, 27, 26]);
+        // Nobody else's go, and neither do files.
+        assert_eq!(store.executions(&bens.id, 100).unwrap().len(), 1);
+        assert_eq!(store.current_files(&old.id).unwrap().len(), 1);
+        store.remove_session(&new.id).unwrap().unwrap();
+        assert_eq!(store.owner_bytes(&owner("ana")).unwrap(), 50_000);
+        assert_eq!(wrong(&store), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn single_runs_without_files_make_room_and_nothing_else_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = limited(folder.path(), Quota { owner_sessions: 10, ..PLENTY });
+    let kept = session_of(&store, "ana");
+    let with_file = single_run(&store, "ana", 1, 100);
+    put(&store, &with_file, "a", b"a");
+    let held = single_run(&store, "ana", 2, 100);
+    let _held = store.hold(&held.id);
+    let others = single_run(&store, "ben", 3, 100);
+    let runs: Vec<_> = (10..200).map(|number| single_run(&store, "ana", number, 100)).collect();
+    let is_there = |session: &Session| store.session(&session.id).unwrap().is_some();
+    assert!([&kept, &with_file, &held, &others].into_iter().all(is_there));
+    assert!(is_there(runs.last().unwrap()) && !is_there(&runs[0]));
+    let query = redoma_store::SessionQuery { owner: Some(owner("ana")), after: None, limit: 1000 };
+    assert!(store.sessions(&query).unwrap().len() <= 10);
+    assert_eq!(wrong(&store), Vec::<String>::new());
+    // With nothing to make room for it, there is no further session, until one is removed.
+    for session in store.sessions(&query).unwrap() {
+        put(&store, &session, "a", b"a");
+    }
+    while store.make_room_for_session(&owner("ana")).unwrap() {
+        store.open_session(new_session(owner("ana"), Retention::Forever)).unwrap();
+    }
+    assert_eq!(store.sessions(&query).unwrap().len(), 10);
+    assert!(store.make_room_for_session(&owner("ben")).unwrap());
+    store.remove_session(&kept.id).unwrap().unwrap();
+    assert!(store.make_room_for_session(&owner("ana")).unwrap());
     assert_eq!(wrong(&store), Vec::<String>::new());
 }

@@ -129,8 +129,10 @@ pub struct StorageSettings {
     pub session_quota: Option<ByteSize>,
     /// Files of a session [20000]
     pub session_files: Option<u64>,
-    /// Bytes of all sessions of a user [10GiB]
+    /// Bytes of all sessions of a user: files, and records of executions [10GiB]
     pub user_quota: Option<ByteSize>,
+    /// Sessions of a user [10000]
+    pub user_sessions: Option<u64>,
     /// How often sessions are looked through for those whose time is over [1m]
     pub sweep_every: Option<Span>,
 }
