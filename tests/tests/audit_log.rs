@@ -35,7 +35,9 @@ fn ask(kind: u16, body: &[u32], wanted: u16) -> Vec<u8> {
     message.extend_from_slice(&kind.to_ne_bytes());
     message.extend_from_slice(&REQUEST_AND_ACK.to_ne_bytes());
     message.extend_from_slice(&[0; 8]);
-    body.iter().for_each(|number| message.extend_from_slice(&number.to_ne_bytes()));
+    for number in body {
+        message.extend_from_slice(&number.to_ne_bytes());
+    }
     rustix::net::send(&socket, &message, SendFlags::empty()).unwrap();
     loop {
         let mut answer = vec![0; 9000];

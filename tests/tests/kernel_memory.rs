@@ -1,11 +1,61 @@
-//! The host's kernel memory, judged by the host's own counters. A sandbox's group is charged for the kernel memory that the
-//! sandbox takes, and many runs leave no growing caches behind.
+//! The memory of Linux itself, judged by the host's own counters. A sandbox's control group is charged for what the sandbox
+//! takes, hostile code gets no memory that no group counts, and many runs leave no growing caches behind.
 //!
 //! The counters belong to the whole host. These tests run alone (`.config/nextest.toml`).
 
-use redoma_tests::Mode;
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+
 use redoma_tests::engine::Engine;
 use redoma_tests::host_memory::Snapshot;
+use redoma_tests::{Mode, Way, redoma};
+
+const MIB: i64 = 1 << 20;
+
+/// What the kernel's memory has grown by when the program says that it holds what it could get; also if it was ended first.
+fn growth_by(mode: Mode, way: Way, arguments: &[&str], code: &str) -> (String, i64) {
+    let before = Snapshot::take();
+    let mut command = redoma(mode, ["run"]);
+    command.args(way.flags()).args(arguments).args(["--lang", "py", "-c", code]);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    let grown =
+        Snapshot::take().counter("SUnreclaim").cast_signed() - before.counter("SUnreclaim").cast_signed();
+    // It waits for this line, if it is still there.
+    let _ = child.stdin.take().unwrap().write_all(b"go on\n");
+    child.wait().unwrap();
+    (said, grown)
+}
+
+#[test]
+fn listings_of_the_workspace_take_no_memory_of_the_host() {
+    let code = "
+import os
+for number in range(5000):
+    open(f'{number:0200}', 'w').close()
+held = []
+for number in range(60):
+    folder = os.open('.', os.O_RDONLY)
+    # 250 entries of each are enough to have the whole folder read.
+    os.lseek(folder, 0, 0)
+    next(os.scandir(folder))
+    held.append(folder)
+    open(f'another-{number}', 'w').close()
+print('holds', len(held), flush=True)
+input()";
+    for mode in Mode::available() {
+        for way in Way::BOTH {
+            let (said, grown) = growth_by(mode, way, &["--in", "/etc/os-release", "--files", "20000"], code);
+            assert_eq!(said, "holds 60\n", "{mode:?} {way:?}");
+            // 5,000 files take 8 MiB of it, which are charged to the sandbox. 60 listings would take 90.
+            assert!(grown < 40 * MIB, "{mode:?} {way:?}: {} MiB", grown / MIB);
+        }
+    }
+}
 
 /// Runs to be measured, after as many to fill pools and caches.
 const RUNS: u64 = 300;

@@ -199,7 +199,8 @@ fn in_a_pid_namespace_of_its_own_nothing_is_left_either() {
             .unwrap();
         assert!(status.success());
     }
-    assert_eq!(std::fs::read_dir(state.path().join("run")).unwrap().count(), 0);
+    // There is no such folder at all, or nothing in it.
+    assert_eq!(std::fs::read_dir(state.path().join("run")).map_or(0, Iterator::count), 0);
     // In there it has the number 1, which nobody out here has who makes groups.
     let left: Vec<_> =
         host::cgroups().into_iter().filter(|group| group.0 == 1 && !before.contains(group)).collect();

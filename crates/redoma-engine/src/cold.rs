@@ -17,8 +17,9 @@ use crate::pipes::Pipes;
 use crate::program::Invocation;
 use crate::request::{RunError, RunRequest};
 use crate::runtime::{INSIDE, Runtime};
-use crate::staging::{RunFolder, check_names};
+use crate::staging::check_names;
 use crate::supervise::{Interrupt, Observer, Supervisor};
+use crate::workspace::{Room, WorkspaceFiles};
 
 /// Where runs take place.
 #[derive(Debug, Clone, Copy)]
@@ -60,8 +61,8 @@ pub fn run(
     let identity = identities.take()?;
     let ids = identity.ids;
     let signals = SignalPipe::block().map_err(io::Error::from)?;
-    // Nothing is made on the host that the janitor does not know of already. Without inputs that is first the cgroup, and
-    // the janitor can be started beside the sandbox.
+    // Nothing is made on the host that the janitor does not know of already. That is first the cgroup, and the janitor can be
+    // started beside the sandbox.
     let leftovers = LazyCell::new(|| Leftovers {
         made: Made::OneRun {
             cgroup_folders: host
@@ -69,13 +70,11 @@ pub fn run(
                 .iter()
                 .flat_map(|hierarchy| hierarchy.folders(tag.as_str()))
                 .collect(),
-            run_folder: (!request.inputs.is_empty()).then(|| run_parent.join(tag.as_str())),
         },
         cgroup_parents: host.hierarchy.iter().flat_map(Hierarchy::parents).collect(),
         run_parent: run_parent.clone(),
     });
     let start_janitor = || Janitor::start(&leftovers, identities.uids());
-    let early_janitor = (!request.inputs.is_empty()).then(start_janitor).transpose()?;
     let mut tree = runtime.tree()?;
     if request.language.stage.is_some() {
         tree.push(TreeEntry::folder(".redoma")?);
@@ -85,11 +84,8 @@ pub fn run(
     tree.extend(weakening.extra_binds()?);
     let mut plan = Plan::new(ids, limits, &layers, tree, runtime.home()?, program)?;
     plan.set_script(&script, request.source.code.clone())?;
-    let run_folder =
-        (!request.inputs.is_empty()).then(|| RunFolder::make(&run_parent, &tag, None)).transpose()?;
-    if let Some(folder) = &run_folder {
-        plan.set_inputs(&folder.stage(&request.inputs, ids)?)?;
-    }
+    let room = Room::of(&request.inputs)?;
+    plan.add_room(limits, room.bytes, room.inodes)?;
 
     let (mut pipes, theirs) = Pipes::new()?;
     pipes.expect(&request.stdin);
@@ -98,8 +94,12 @@ pub fn run(
         Stdio { stdin: theirs.stdin.as_fd(), stdout: theirs.stdout.as_fd(), stderr: theirs.stderr.as_fd() };
     let limits_of_group = GroupLimits::from_limits(limits, || runtime.block_device());
     let make_group = |hierarchy: &Hierarchy| hierarchy.create(&tag, &limits_of_group);
-    let (janitor, group, starting) = begin(host, &plan, stdio, early_janitor, start_janitor, make_group)?;
+    let (janitor, group, mut starting) = begin(host, &plan, stdio, start_janitor, make_group)?;
     add_group_layers(group.as_deref(), waived, &mut layers)?;
+    let mut files = WorkspaceFiles::new(ids);
+    if !request.inputs.is_empty() {
+        files.put(starting.workspace()?, &request.inputs)?;
+    }
     let mut sandbox = starting.finish(group.as_deref())?;
     drop(theirs);
     let half = limits.output.0 / 2;
@@ -116,7 +116,7 @@ pub fn run(
     }
     .watch()?;
 
-    watched.disk.files = watched.disk.files.saturating_sub(plan.own_inodes());
+    watched.disk.leave_out(plan.own_inodes(), room);
     let cgroup_version = group.as_deref().map(Group::version);
     let abandoned = watched.abandoned;
     let isolation = IsolationReport {
@@ -130,8 +130,7 @@ pub fn run(
     };
     let report = report(request.language.id, &request.terms, watched, isolation, observer);
     let code = std::mem::take(&mut request.source.code);
-    let report = add_files(report, sandbox.workspace(), (&script, &code), &mut request, limits);
-    drop(run_folder);
+    let report = add_files(report, sandbox.workspace(), &mut files, (&script, &code), &mut request, limits);
     let ends_now = is_last && !observer.is_behind();
     Remains { sandbox, group, identity, janitor }.leave(abandoned, ends_now);
     report
@@ -178,14 +177,12 @@ fn begin<'a>(
     host: &Host,
     plan: &'a Plan,
     stdio: Stdio<BorrowedFd<'_>>,
-    janitor: Option<Janitor>,
     start_janitor: impl FnOnce() -> io::Result<Janitor>,
     make_group: impl FnOnce(&Hierarchy) -> Result<Box<dyn Group>, CgroupError>,
 ) -> Result<Begun<'a>, RunError> {
-    let janitor_now = |janitor: Option<Janitor>| janitor.map_or_else(start_janitor, Ok);
     let hierarchy = match &host.hierarchy {
         Ok(hierarchy) if hierarchy.version() == 2 => {
-            let janitor = janitor_now(janitor)?;
+            let janitor = start_janitor()?;
             let group = make_group(hierarchy)?;
             let into = match group.entry() {
                 Entry::CloneInto(folder) => Some(folder),
@@ -197,7 +194,7 @@ fn begin<'a>(
         other => other.as_ref().ok(),
     };
     let starting = Starting::begin(plan, stdio, None)?;
-    let janitor = janitor_now(janitor)?;
+    let janitor = start_janitor()?;
     let group = hierarchy.map(make_group).transpose()?;
     Ok((janitor, group, starting))
 }

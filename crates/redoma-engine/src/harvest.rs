@@ -150,8 +150,6 @@ impl Walk<'_, '_> {
                 FileType::Symlink => self.skip(&path, LINK),
                 FileType::Fifo => self.skip(&path, "a named pipe"),
                 FileType::Socket => self.skip(&path, "a socket"),
-                // How an overlay marks an input that the code deleted.
-                FileType::CharacterDevice if stat.st_rdev == 0 => {}
                 _ => self.skip(&path, DEVICE),
             }
         }

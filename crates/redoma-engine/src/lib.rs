@@ -29,9 +29,8 @@
 //! | `bash_tools.rs` | such functions in bash |
 //! | `outcome.rs` | from what was seen to a report |
 //! | `capture.rs` | keeping the head and the tail of an output stream |
-//! | `harvest.rs` | the files that come out |
+//! | `harvest.rs`, `workspace.rs` | the files that come out, and those that are known |
 //! | `outlet.rs` | where they go |
-//! | `deleted.rs` | the files that went in and are gone |
 //! | `readers/` | reading programs before they run, where that can do no harm |
 //! | `fair_queue.rs`, `weights.rs`, `pressure.rs` | fair turns, fair shares, how hard it is for the host |
 //! | `meter/` | what is counted, and how it is shown |
@@ -42,7 +41,6 @@ pub mod base64;
 mod bash_tools;
 mod capture;
 mod cold;
-mod deleted;
 mod engine;
 pub mod fair_queue;
 mod frames;
@@ -71,6 +69,7 @@ mod transcript;
 mod turns;
 mod wall_clock;
 mod weights;
+mod workspace;
 
 pub use backend::{Assigned, Backend};
 pub use capture::Stream;

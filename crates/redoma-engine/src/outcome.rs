@@ -8,10 +8,9 @@ use redoma_jail::cgroup::GroupUsage;
 use redoma_model::{Captured, Ending, IsolationReport, LimitName, Limits, RunReport, Usage, UsedOf, Verdict};
 
 use crate::capture::Stream;
-use crate::deleted::deleted;
-use crate::harvest::{HarvestError, harvest};
 use crate::request::{RunError, RunRequest, Terms};
 use crate::supervise::{Observer, Stop, Watched};
+use crate::workspace::WorkspaceFiles;
 
 /// Everything about a run but its files.
 pub(crate) fn report(
@@ -136,6 +135,7 @@ const CAN_NOT_EXECUTE: i32 = 126;
 pub(crate) fn add_files(
     mut report: RunReport,
     workspace: BorrowedFd<'_>,
+    files: &mut WorkspaceFiles,
     script: (&str, &[u8]),
     request: &mut RunRequest<'_>,
     limits: &Limits,
@@ -143,17 +143,9 @@ pub(crate) fn add_files(
     if !request.wants_files() {
         return Ok(report);
     }
-    let out = request.out.as_deref_mut();
-    // The inputs before the harvest, which gives rights back to folders as it goes.
-    let found = deleted(workspace, &request.inputs)
-        .map_err(HarvestError::Read)
-        .and_then(|deleted| Ok((deleted, harvest(workspace, script, limits.disk.0, out)?)));
-    match found {
-        Ok((deleted, harvest)) => {
-            report.deleted_files = deleted;
-            report.files = harvest.files;
-            report.skipped_files = harvest.skipped;
-            report.unlisted_files = harvest.unlisted;
+    match files.harvest(workspace, script, limits.disk.0, request.out.as_deref_mut()) {
+        Ok(found) => {
+            found.add_to(&mut report);
             Ok(report)
         }
         Err(error) => Err(RunError::Harvest { report: Box::new(report), error }),

@@ -1,9 +1,5 @@
-//! The files that go in: copied into a folder of the run's own, which the sandbox sees under its workspace.
-//!
-//! A copy, not a mount of the original: there is then nothing of the caller's in the sandbox's mount table, a private
-//! file (mode 0600) is readable for the sandbox's uid, and where the file system can share blocks a copy costs nothing.
+//! The files that go in: whose they are and what they are called. `workspace.rs` puts them there.
 
-use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -11,7 +7,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use redoma_jail::Ids;
 use redoma_jail::janitor::OwnerTag;
 
 /// A file of the caller's for the workspace.
@@ -50,6 +45,11 @@ impl Input {
         let name =
             path.file_name().map(ToOwned::to_owned).ok_or_else(|| StagingError::NoName(path.clone()))?;
         Ok(Self { path, name })
+    }
+
+    pub(crate) fn size(&self) -> Result<u64, StagingError> {
+        let read = |source| StagingError::Read { path: self.path.clone(), source };
+        fs::metadata(&self.path).map(|metadata| metadata.len()).map_err(read)
     }
 
     pub(crate) fn open(&self) -> Result<File, StagingError> {
@@ -121,37 +121,15 @@ pub(crate) struct RunFolder {
 }
 
 impl RunFolder {
-    /// Nobody else can enter it. For a sandbox made on the spot it is this user's, as whom it is opened; for one in a
-    /// nursery, where this user is nobody, it is the sandbox's own.
-    pub(crate) fn make(parent: &Path, tag: &OwnerTag, owner: Option<Ids>) -> Result<Self, StagingError> {
+    /// Nobody else can enter it.
+    pub(crate) fn make(parent: &Path, tag: &OwnerTag) -> Result<Self, StagingError> {
         let folder = parent.join(tag.as_str());
         let failed = |source| StagingError::Folder { folder: folder.clone(), source };
         fs::create_dir_all(parent).map_err(failed)?;
         fs::DirBuilder::new().mode(0o700).create(&folder).map_err(failed)?;
-        let made = Self { path: folder.clone(), tag: tag.clone() };
-        owner.map_or(Ok(()), |ids| own(&folder, ids)).map_err(failed)?;
-        Ok(made)
+        Ok(Self { path: folder, tag: tag.clone() })
     }
 
-    /// Copies the inputs; gives the folder that holds them, owned by the sandbox's uid.
-    pub(crate) fn stage(&self, inputs: &[Input], ids: Ids) -> Result<PathBuf, StagingError> {
-        let folder = self.path.join("in");
-        make_folder(&folder, ids)?;
-        let mut made = BTreeSet::new();
-        for input in inputs {
-            let parents: Vec<_> = Path::new(&input.name).ancestors().skip(1).collect();
-            for parent in parents.into_iter().rev().filter(|parent| !parent.as_os_str().is_empty()) {
-                if made.insert(parent) {
-                    make_folder(&folder.join(parent), ids)?;
-                }
-            }
-            copy(input, &folder, ids)?;
-        }
-        Ok(folder)
-    }
-}
-
-impl RunFolder {
     /// A second name, or a copy, of this program: what is started later is what runs now, also if the file has been replaced
     /// by a newer one meanwhile.
     pub(crate) fn keep_program(&self, program: &Path) -> Result<PathBuf, StagingError> {
@@ -172,31 +150,6 @@ impl Drop for RunFolder {
             self.tag.keep_number();
         }
     }
-}
-
-fn make_folder(folder: &Path, ids: Ids) -> Result<(), StagingError> {
-    let made = fs::DirBuilder::new().mode(0o755).create(folder).and_then(|()| own(folder, ids));
-    made.map_err(|source| StagingError::Folder { folder: folder.to_owned(), source })
-}
-
-fn own(path: &Path, ids: Ids) -> io::Result<()> {
-    if ids.by_root {
-        std::os::unix::fs::lchown(path, Some(ids.host_uid), Some(ids.host_gid))?;
-    }
-    Ok(())
-}
-
-fn copy(input: &Input, folder: &Path, ids: Ids) -> Result<(), StagingError> {
-    let mut source = input.open()?;
-    let target = folder.join(&input.name);
-    File::options()
-        .write(true)
-        .create_new(true)
-        .mode(0o644)
-        .open(&target)
-        .and_then(|mut copy| io::copy(&mut source, &mut copy))
-        .and_then(|_| own(&target, ids))
-        .map_err(|source| StagingError::Copy { path: input.path.clone(), folder: folder.to_owned(), source })
 }
 
 #[cfg(test)]

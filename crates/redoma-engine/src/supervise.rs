@@ -22,6 +22,7 @@ use crate::meter::Phase;
 use crate::pipes::{CHUNK, InputBuffer, Pipes, Stdin, pass_on, pass_on_all, read_piece};
 use crate::tools::{ToolCall, Tools};
 use crate::wall_clock::WallClock;
+use crate::workspace::Room;
 
 /// How often usage is looked at while the program runs.
 pub(crate) const SAMPLE: Duration = Duration::from_millis(50);
@@ -170,6 +171,12 @@ pub(crate) struct DiskUse {
 }
 
 impl DiskUse {
+    /// Without what was there before the code: inodes of our own, and the files that went in.
+    pub(crate) fn leave_out(&mut self, own_inodes: u64, room: Room) {
+        self.bytes = self.bytes.saturating_sub(room.bytes);
+        self.files = self.files.saturating_sub(own_inodes + room.inodes);
+    }
+
     pub(crate) fn look(&mut self, workspace: BorrowedFd<'_>) {
         let Ok(stat) = rustix::fs::fstatfs(workspace) else { return };
         let block = u64::try_from(stat.f_bsize).unwrap_or(4096);

@@ -89,10 +89,9 @@ pub(crate) fn gain_no_privileges() -> Result<(), Errno> {
     rustix::thread::set_no_new_privs(true)
 }
 
-/// What a nursery keeps in its own namespace: to give its sandboxes their ids, and to open the folders with their inputs,
-/// which are those ids' own.
+/// What a nursery keeps in its own namespace: to make its sandboxes, and to give them their ids.
 pub(crate) fn for_nursery() -> CapabilitySet {
-    for_zygotes() | CapabilitySet::SYS_ADMIN | CapabilitySet::DAC_READ_SEARCH
+    for_zygotes() | CapabilitySet::SYS_ADMIN
 }
 
 /// What a zygote keeps of that: only to give ids.

@@ -150,7 +150,7 @@ fn sweep_folders(parent: &Path, is_left: impl Fn(&str) -> bool) {
 #[derive(Debug)]
 pub enum Made {
     /// One run's, by name.
-    OneRun { cgroup_folders: Vec<PathBuf>, run_folder: Option<PathBuf> },
+    OneRun { cgroup_folders: Vec<PathBuf> },
     /// Everything of this process's, for one that makes many runs.
     AllOfThisProcess,
 }
@@ -267,12 +267,9 @@ fn sweep_now_and_then(leftovers: &Leftovers) {
 fn remove(leftovers: &Leftovers, family: &str) {
     let patience = Duration::from_secs(30);
     match &leftovers.made {
-        Made::OneRun { cgroup_folders, run_folder } => {
+        Made::OneRun { cgroup_folders } => {
             for folder in cgroup_folders {
                 cgroup::remove_folder(folder, patience);
-            }
-            if let Some(folder) = run_folder {
-                let _ = std::fs::remove_dir_all(folder);
             }
         }
         Made::AllOfThisProcess => {

@@ -105,9 +105,7 @@ impl LandlockPlan {
                 is_file: false,
             },
         ];
-        // `/mnt` itself and not `/mnt/data`, which is all there is in it: inputs may be mounted there later, and a rule on
-        // what they cover would be of no use.
-        for path in ["/mnt", "/tmp", "/home/sandbox", "/dev/shm"] {
+        for path in ["/mnt/data", "/tmp", "/home/sandbox", "/dev/shm"] {
             rules.push(Rule { path: c_string(path)?, access: writable, is_file: false });
         }
         for entry in tree {

@@ -12,8 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, FsPickFlags, MountAttrFlags, MountFlags, MoveMountFlags, OpenTreeFlags,
-    UnmountFlags,
+    FsMountFlags, FsOpenFlags, FsPickFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
 };
 
 use crate::enter::{At, Failure};
@@ -66,8 +65,7 @@ const DEVICES: [&CStr; 5] = [c"null", c"zero", c"full", c"random", c"urandom"];
 
 /// Takes hold of the host's folders, read-only, while this process still has the supervisor's uid.
 pub(crate) fn open_sources(plan: &Plan) -> Result<(), Failure> {
-    let inputs = plan.workspace.inputs.iter();
-    for (index, entry) in plan.tree.iter().chain(inputs).enumerate() {
+    for (index, entry) in plan.tree.iter().enumerate() {
         if let TreeEntry::Bind { source, mount, .. } = entry {
             let flags = OpenTreeFlags::OPEN_TREE_CLONE
                 | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -104,9 +102,6 @@ pub(crate) fn build_root(plan: &Plan) -> Result<Root, Failure> {
     for (index, entry) in plan.tree.iter().enumerate() {
         make_entry(&root, entry).at_entry(Step::BuildRoot, index)?;
     }
-    if let Some(TreeEntry::Bind { mount, path, .. }) = &plan.workspace.inputs {
-        attach(sys::borrow(&mount.get()), &root, path).at(Step::BuildRoot)?;
-    }
 
     let scratch = mount_scratch(plan, &root).at(Step::MountScratch)?;
     make_devices(&root).at(Step::MountDevices)?;
@@ -129,7 +124,7 @@ pub(crate) fn build_root(plan: &Plan) -> Result<Root, Failure> {
 pub(crate) struct Sealed {
     /// The folder in which the code's files will be, for the supervisor to collect them from.
     pub(crate) workspace: OwnedFd,
-    /// A folder on the same file system that no code gets to, unless there are inputs: then it is the overlay's own.
+    /// A folder on the same file system that no code gets to.
     pub(crate) beside: OwnedFd,
     /// The writable file system as a whole.
     pub(crate) scratch: OwnedFd,
@@ -148,9 +143,6 @@ pub(crate) fn change_root(plan: &Plan, built: Root) -> Result<Sealed, Failure> {
         cover_proc(&root).at(Step::MaskProc)?;
     }
 
-    if plan.workspace.inputs.is_some() {
-        mount_overlay(&scratch).at(Step::MountWorkspace)?;
-    }
     let open = |folder: &CStr| {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         rustix::fs::openat(&scratch, folder, flags, Mode::empty()).at(Step::OpenWorkspace)
@@ -166,27 +158,6 @@ pub(crate) fn change_root(plan: &Plan, built: Root) -> Result<Sealed, Failure> {
     Ok(Sealed { workspace, beside, scratch })
 }
 
-/// Puts the code's own layer over the inputs, which are at the workspace's place already: the overlay goes on top of its
-/// own lower layer.
-fn mount_overlay(scratch: &OwnedFd) -> Result<(), Errno> {
-    // The upper layer is named from within the scratch, which has no path by now.
-    rustix::process::fchdir(scratch)?;
-    rustix::mount::mount(
-        c"overlay",
-        c"/mnt/data",
-        c"overlay",
-        MountFlags::NOSUID | MountFlags::NODEV,
-        c"lowerdir=/mnt/data,upperdir=data,workdir=work,userxattr",
-    )?;
-    rustix::process::chdir(c"/")
-}
-
-/// Puts inputs under the workspace of a finished root: a detached, read-only mount that somebody else opened.
-pub(crate) fn add_inputs(scratch: &OwnedFd, inputs: BorrowedFd<'_>) -> Result<(), Errno> {
-    attach(inputs, CWD, c"/mnt/data")?;
-    mount_overlay(scratch)
-}
-
 /// Gives a finished root's scratch another quota.
 pub(crate) fn resize_scratch(scratch: &OwnedFd, size: &CStr, inodes: &CStr) -> Result<(), Errno> {
     let flags = FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_EMPTY_PATH;
@@ -194,20 +165,6 @@ pub(crate) fn resize_scratch(scratch: &OwnedFd, size: &CStr, inodes: &CStr) -> R
     rustix::mount::fsconfig_set_string(&context, c"size", size)?;
     rustix::mount::fsconfig_set_string(&context, c"nr_inodes", inodes)?;
     rustix::mount::fsconfig_reconfigure(&context)
-}
-
-/// From here on this process and those it starts do not have what is mounted at `place`.
-pub(crate) fn take_off(place: &CStr) -> Result<(), Errno> {
-    sys::unshare(libc::CLONE_NEWNS)?;
-    rustix::mount::unmount(place, UnmountFlags::DETACH)
-}
-
-/// A folder of this mount namespace as a detached mount that nothing can be written through.
-pub(crate) fn open_read_only(folder: &CStr) -> Result<OwnedFd, Errno> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    let tree = rustix::mount::open_tree(CWD, folder, flags)?;
-    sys::add_mount_attributes(tree.as_fd(), READ_ONLY.bits().into(), false)?;
-    Ok(tree)
 }
 
 fn new_file_system(
@@ -300,10 +257,7 @@ fn mount_scratch(plan: &Plan, root: &OwnedFd) -> Result<OwnedFd, Errno> {
     for entry in &plan.home {
         make_entry(&home, entry)?;
     }
-    if plan.workspace.inputs.is_none() {
-        attach_copy(scratch.as_fd(), c"data", root.as_fd(), c"mnt/data")?;
-    }
-    for (folder, target) in [(c"home", c"home/sandbox"), (c"shm", c"dev/shm")] {
+    for (folder, target) in [(c"data", c"mnt/data"), (c"home", c"home/sandbox"), (c"shm", c"dev/shm")] {
         attach_copy(scratch.as_fd(), folder, root.as_fd(), target)?;
     }
     Ok(scratch)

@@ -119,8 +119,6 @@ pub struct Scratch {
 /// What is at `/mnt/data` when the program starts.
 #[derive(Debug)]
 pub struct Workspace {
-    /// A host folder whose content shows through, never to be changed: the code's changes go to the scratch.
-    pub(crate) inputs: Option<TreeEntry>,
     /// The program's own source, relative to the workspace.
     pub(crate) script: Option<(CString, Vec<u8>)>,
 }
@@ -215,6 +213,16 @@ impl Plan {
         own_inodes(&self.home)
     }
 
+    /// Makes room for files that are put into the workspace before the program starts: they come on top of what the code may
+    /// write.
+    pub fn add_room(&mut self, limits: &Limits, bytes: u64, inodes: u64) -> Result<(), PlanError> {
+        self.scratch = Scratch {
+            size: c_string(limits.disk.0.saturating_add(bytes).to_string())?,
+            inodes: c_string((limits.files + self.own_inodes() + inodes).to_string())?,
+        };
+        Ok(())
+    }
+
     /// A plan for `program` with every layer that `layers` names; the caller has made sure of what may be missing.
     pub fn new(
         ids: Ids,
@@ -237,7 +245,7 @@ impl Plan {
                 inodes: c_string((limits.files + own_inodes(&home)).to_string())?,
             },
             home,
-            workspace: Workspace { inputs: None, script: None },
+            workspace: Workspace { script: None },
             program,
             rlimits: Rlimits::from_limits(limits, layers.contains(&Layer::Cgroup)),
             landlock,
@@ -260,12 +268,6 @@ impl Plan {
         let plan = Self::new(ids, limits, layers, tree, Vec::new(), program)?;
         // Whoever is under Landlock can mount nothing.
         Ok(Self { role: Role::Nursery, landlock: None, ..plan })
-    }
-
-    /// Puts a host folder under the workspace.
-    pub fn set_inputs(&mut self, folder: &Path) -> Result<(), PlanError> {
-        self.workspace.inputs = Some(TreeEntry::bind_folder(folder, "mnt/data")?);
-        Ok(())
     }
 
     /// Puts the program's source into the workspace, under `name`.

@@ -232,6 +232,8 @@ pub struct Starting<'a> {
     pid: Pid,
     pidfd: Option<OwnedFd>,
     talk: OwnedFd,
+    /// As soon as they have come.
+    folders: Option<Folders>,
 }
 
 impl<'a> Starting<'a> {
@@ -280,7 +282,7 @@ impl<'a> Starting<'a> {
         };
         drop(inner_talk);
         // From here on an early return kills and reaps the child through Drop.
-        let starting = Self { plan, pid, pidfd: Some(pidfd), talk };
+        let starting = Self { plan, pid, pidfd: Some(pidfd), talk, folders: None };
         // Elsewhere it begins at once: there is enough to do here meanwhile. That it may come back is said as soon as it is gone.
         if let Some(processors) = processors {
             processors.without_this().give_to(pid);
@@ -294,6 +296,19 @@ impl<'a> Starting<'a> {
         Ok(starting)
     }
 
+    /// Waits for the folder that will be the workspace, to put files there before the program starts.
+    pub fn workspace(&mut self) -> Result<BorrowedFd<'_>, JailError> {
+        if self.folders.is_none() {
+            let (report, fds) = receive(&self.talk).map_err(JailError::Talk)?.ok_or(JailError::EndedEarly)?;
+            self.folders = match report {
+                Report::Failed(failure) => return Err(explain(self.plan, failure)),
+                Report::Ready => Folders::new(fds),
+                _ => None,
+            };
+        }
+        self.folders.as_ref().map(|folders| folders.workspace.as_fd()).ok_or(JailError::EndedEarly)
+    }
+
     /// Lets the sandbox enter its cgroup and start the program. On return the program runs, under every limit.
     pub fn finish(mut self, group: Option<&dyn Group>) -> Result<Sandbox, JailError> {
         let tasks = match group.map(Group::entry) {
@@ -302,7 +317,7 @@ impl<'a> Starting<'a> {
         };
         // If it has failed meanwhile, its report says more than the broken pipe.
         let _ = send_go(&self.talk, tasks);
-        let mut folders = None;
+        let mut folders = self.folders.take();
         loop {
             let (report, fds) = receive(&self.talk).map_err(JailError::Talk)?.ok_or(JailError::EndedEarly)?;
             match report {
@@ -381,7 +396,7 @@ impl Sandbox {
         self.folders.workspace.as_fd()
     }
 
-    /// A folder on the same file system that no code gets to. Only of a sandbox without inputs.
+    /// A folder on the same file system that no code gets to.
     pub fn beside_workspace(&self) -> BorrowedFd<'_> {
         self.folders.beside.as_fd()
     }
@@ -412,6 +427,15 @@ impl Sandbox {
             Some((Report::Sealed, fds)) => Ok(fds.into_iter().next()),
             Some((Report::Failed(failure), _)) => Err(could_not_start(failure)),
             _ => Ok(None),
+        }
+    }
+
+    /// Of one that waits: hears that it has done what it was told, and waits again.
+    pub(crate) fn waits_again(&self) -> Result<(), JailError> {
+        match receive(&self.talk).map_err(JailError::Talk)? {
+            Some((Report::Waiting, _)) => Ok(()),
+            Some((Report::Failed(failure), _)) => Err(could_not_start(failure)),
+            _ => Err(JailError::EndedEarly),
         }
     }
 
@@ -546,8 +570,7 @@ fn id_map(own: u32, with_children: bool) -> String {
 }
 
 fn explain(plan: &Plan, failure: Failure) -> JailError {
-    let entries: Vec<_> = plan.tree.iter().chain(plan.workspace.inputs.iter()).collect();
-    let detail = match (failure.step, entries.get(usize::from(failure.entry))) {
+    let detail = match (failure.step, plan.tree.get(usize::from(failure.entry))) {
         (Step::Exec, _) => plan.program.path.to_string_lossy().into_owned(),
         (_, Some(entry)) => entry.label(),
         (_, None) => format!("errno {}", failure.errno.raw_os_error()),

@@ -45,7 +45,6 @@ steps! {
     MountProc = "mount /proc": "inside a container /proc is covered in part, and the kernel then refuses a new one: start the container with --security-opt systempaths=unconfined",
     ForbidNamespaces = "forbid further namespaces": "/proc/sys/user is not there or not writable",
     MountDevices = "make /dev": "/dev/null, zero, full, random and urandom must exist on the host",
-    MountWorkspace = "mount the workspace": "the kernel lacks overlayfs in user namespaces (Linux 5.13 or newer, module `overlay`)",
     JoinCgroup = "move the sandbox into its cgroup": "the cgroup must be delegated to this user; see `redoma doctor`",
     CgroupNamespace = "create a cgroup namespace": "the kernel lacks CONFIG_CGROUPS",
     WriteScript = "write the program into the workspace": "the disk limit is too small for the program itself",

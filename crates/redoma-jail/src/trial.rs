@@ -46,8 +46,6 @@ pub enum Attempt {
     Mount,
     /// A new `/proc`, which the kernel refuses where the host's own is covered in part, as in most containers.
     Proc,
-    /// An overlay with its upper layer in memory, as workspaces have it.
-    Overlay,
 }
 
 /// Makes namespaces (`CLONE_NEW…` beside the user namespace) and tries something in them.
@@ -102,25 +100,7 @@ fn make(attempt: Attempt) -> Result<(), Errno> {
             sys::make_mounts_private()?;
             mount(c"proc", c"/", c"proc", MountFlags::empty(), c"hidepid=ptraceable")
         }
-        Attempt::Overlay => {
-            sys::make_mounts_private()?;
-            // Any folder that surely exists will do to mount on: nobody but this process sees it.
-            tmpfs(c"/proc")?;
-            let user = rustix::fs::Mode::from_raw_mode(0o755);
-            become_mapped_user()?;
-            for folder in [c"/proc/lower", c"/proc/upper", c"/proc/work", c"/proc/merged"] {
-                rustix::fs::mkdir(folder, user)?;
-            }
-            let options = c"lowerdir=/proc/lower,upperdir=/proc/upper,workdir=/proc/work,userxattr";
-            mount(c"overlay", c"/proc/merged", c"overlay", MountFlags::empty(), options)
-        }
     }
-}
-
-/// Files can only be made by an id that exists in the namespace.
-fn become_mapped_user() -> Result<(), Errno> {
-    let ids = Ids { host_uid: 0, host_gid: 0, by_root: false };
-    crate::credentials::become_sandbox_user(ids)
 }
 
 /// Installs the real filter in a forked process and sees that it refuses.

@@ -2,7 +2,7 @@
 //!
 //! Up to its cgroup it is built like any other (`enter.rs`). Then it forks, *before* it is known what it will be used for:
 //! the child is the program's process, which goes behind every wall at once and waits there; init keeps the namespace's
-//! rights for as long as nobody has been let in. It does what only an assignment can say (the limits, the inputs), gives up
+//! rights for as long as nobody has been let in. It does what only an assignment can say (the limits, room for inputs), gives up
 //! its own rights for good, and only then passes the word on. Where the limits are known when the sandbox is made, and
 //! there are no inputs, it does so at once, and the word goes straight to the program's process later. There is no moment
 //! in which foreign code runs beside an init that has rights left, as in a sandbox that is made on the spot.
@@ -121,19 +121,18 @@ impl Waiting {
         let listener = hear_from_program(&line)?;
         Report::Waiting.send(talk);
         let mut packet = vec![0u8; Assignment::MOST_BYTES];
-        let Received { assignment, script, payload, inputs } =
-            Assignment::receive(talk, &mut packet).at(Step::WaitForAssignment)?;
-
-        let (size, inodes) = (decimal(assignment.disk), decimal(assignment.inodes));
-        if size != plan.scratch.size || inodes != plan.scratch.inodes {
-            mounts::resize_scratch(&scratch, &size, &inodes).at(Step::MountScratch)?;
+        let mut received = Assignment::receive(talk, &mut packet).at(Step::WaitForAssignment)?;
+        make_room(plan, &scratch, &received.assignment)?;
+        let mut next_packet = Vec::new();
+        if received.assignment.kind == SandboxFor::Files {
+            // The supervisor puts them there now that there is room, and before there is any code.
+            Report::Waiting.send(talk);
+            next_packet.resize(Assignment::MOST_BYTES, 0);
+            received = Assignment::receive(talk, &mut next_packet).at(Step::WaitForAssignment)?;
         }
+        let Received { assignment, script, payload } = received;
         if let Some((name, content)) = &script {
-            // Before the inputs: in a layer that is mounted already nobody may write from below.
             mounts::copy_script(&scratch, name, content).at(Step::WriteScript)?;
-        }
-        if let Some(inputs) = inputs {
-            mounts::add_inputs(&scratch, inputs.as_fd()).at(Step::MountWorkspace)?;
         }
         drop(scratch);
         if !plan.weakening.has("rlimits") {
@@ -170,7 +169,7 @@ impl Waiting {
             Report::Sealed.send_with_fds(talk, &fds).at(Step::WaitForAssignment)?;
             drop(listener);
         }
-        drop((line, packet));
+        drop((line, packet, next_packet));
         Ok(init::Started {
             pid: program,
             stays: plan.weakening.has("kill"),
@@ -187,6 +186,15 @@ fn hear_from_program(line: &OwnedFd) -> Result<Option<OwnedFd>, Failure> {
         Some((_, fds)) => Ok(fds.into_iter().next()),
         None => Ok(None),
     }
+}
+
+/// Gives the scratch the size that an assignment asks for.
+fn make_room(plan: &Plan, scratch: &OwnedFd, assignment: &Assignment) -> Result<(), Failure> {
+    let (size, inodes) = (decimal(assignment.disk), decimal(assignment.inodes));
+    if size == plan.scratch.size && inodes == plan.scratch.inodes {
+        return Ok(());
+    }
+    mounts::resize_scratch(scratch, &size, &inodes).at(Step::MountScratch)
 }
 
 fn decimal(number: u64) -> CString {
@@ -294,8 +302,6 @@ fn install_filter(plan: &Plan, becomes: Becomes<'_>) -> Result<Option<OwnedFd>, 
 /// The assignment for a process that waits for it itself. Puts the script into its place, if that is still to be done.
 fn receive_payload(line: &OwnedFd) -> Result<Vec<u8>, Failure> {
     let work = ReceivedWork::receive(line.as_fd()).at(Step::WaitForAssignment)?;
-    // Inputs may have come to lie over the folder that this process is in.
-    rustix::process::chdir(c"/mnt/data").at(Step::WorkingFolder)?;
     if !work.name.is_empty() {
         mounts::make_file(rustix::fs::CWD, &work.name, &work.code, 0o644).at(Step::WriteScript)?;
     }

@@ -67,11 +67,6 @@ pub fn doctor(global: &Global, arguments: &DoctorArguments) -> anyhow::Result<Ex
     }
     let mut checks = vec![kernel()];
     checks.extend(namespaces());
-    checks.push(Check::tried(
-        "overlayfs in user namespaces",
-        trial::attempt(libc_flags::NEWNS, Attempt::Overlay),
-        "Linux 5.13 or newer with the module `overlay` (`modprobe overlay`)",
-    ));
     checks.push(cgroup(&host));
     checks.push(landlock(&host));
     checks.push(Check::tried(

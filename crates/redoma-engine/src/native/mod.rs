@@ -159,7 +159,7 @@ impl Native {
         // A runtime that is not there is told now, and not by every request.
         Runtime::find(&config.profile.runtime, &config.data_dir)?;
         let run_parent = config.data_dir.join("run");
-        let own_program = RunFolder::make(&run_parent, &OwnerTag::new(), None)?;
+        let own_program = RunFolder::make(&run_parent, &OwnerTag::new())?;
         config.inside.program = own_program.keep_program(&config.inside.program)?;
         raise_open_files();
         let languages = Languages::built_in();

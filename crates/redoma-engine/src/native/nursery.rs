@@ -7,7 +7,7 @@ use std::sync::Arc;
 use redoma_jail::cgroup::{Group, GroupLimits, Hierarchy};
 use redoma_jail::janitor::OwnerTag;
 use redoma_jail::nursery::{
-    Assignment, BLUEPRINT, Blueprint, Channel, FOLDER, Hurry, INBOX, Order, ProgramAhead, SandboxFor,
+    Assignment, BLUEPRINT, Blueprint, Channel, FOLDER, Hurry, Order, ProgramAhead, SandboxFor,
 };
 use redoma_jail::{
     Plan, Program, Rlimits, Sandbox, Starting, Stdio, TreeEntry, Weakening, above_stdio, own_inodes,
@@ -106,9 +106,6 @@ impl Nursery {
         for (name, content) in config.inside.kernel {
             tree.push(TreeEntry::file(format!("{FOLDER}/{name}"), *content)?);
         }
-        let inbox = config.data_dir.join("run");
-        make_inbox(&inbox)?;
-        tree.push(TreeEntry::bind_folder(&inbox, INBOX)?);
         let inside = format!("/{INSIDE}");
         let program = Program::new(&inside, &[inside.as_str(), "nursery"], &weakening_environment())?;
         let mut plan = Plan::for_nursery(identity.ids, &own_limits(), &layers, tree, program)?;
@@ -208,13 +205,6 @@ impl Nursery {
         let sandbox = growing.finish(group.as_deref(), sealed_with)?;
         Ok(Ready { sandbox, pipes, group, identity, limits, nursery: Arc::clone(self) })
     }
-}
-
-/// The folder with the runs' inputs. Each is its sandbox's own; the folder itself may be passed through by anybody.
-fn make_inbox(folder: &std::path::Path) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::create_dir_all(folder)?;
-    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o711))
 }
 
 /// The interpreter with the zygote's script in place of the program's.

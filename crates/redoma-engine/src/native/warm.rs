@@ -1,14 +1,12 @@
 //! One run in a sandbox that waited.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
 use redoma_jail::cgroup::{Group, GroupLimits, GroupUsage, Weight};
-use redoma_jail::janitor::OwnerTag;
 use redoma_jail::nursery::{Assignment, ExecPayload, Reader, Work};
 use redoma_jail::{PlanError, Sandbox, Weakening};
 use redoma_model::{IsolationReport, Layer, Libraries, Limits, RunReport};
@@ -26,9 +24,10 @@ use crate::meter::{Phase, Took};
 use crate::outcome::{add_files, report};
 use crate::program::Invocation;
 use crate::request::{RunError, RunRequest, Terms};
-use crate::staging::{RunFolder, check_names};
+use crate::staging::check_names;
 use crate::supervise::{Cancel, Interrupt, Observer, Supervisor};
 use crate::tools::Tools;
+use crate::workspace::{Room, WorkspaceFiles};
 
 /// A sandbox with a request's program in it.
 #[derive(Debug)]
@@ -42,7 +41,9 @@ pub(crate) struct WarmRun<'a, 'r> {
     prepared: Option<Prepared>,
     /// From then on.
     remains: Option<Remains>,
-    run_folder: Option<RunFolder>,
+    /// What was put into the workspace, and what that takes.
+    files: WorkspaceFiles,
+    room: Room,
     /// For a program that speaks in frames.
     aside: Option<Aside>,
     undertaker: SyncSender<Remains>,
@@ -57,7 +58,6 @@ struct Prepared {
     assignment: Assignment,
     payload: Vec<u8>,
     reader: Reader,
-    inputs: Option<OwnedFd>,
 }
 
 /// Counts a run as going on, until this is dropped.
@@ -83,7 +83,6 @@ pub(crate) struct Remains {
     sandbox: Sandbox,
     group: Option<Box<dyn Group>>,
     identity: Identity,
-    _run_folder: Option<RunFolder>,
     nursery: Arc<Nursery>,
 }
 
@@ -108,7 +107,8 @@ impl<'a, 'r> WarmRun<'a, 'r> {
             limits,
             prepared: None,
             remains: None,
-            run_folder: None,
+            files: WorkspaceFiles::new(ready.identity.ids),
+            room: Room::default(),
             aside: None,
             undertaker,
             took: Took::default(),
@@ -119,15 +119,6 @@ impl<'a, 'r> WarmRun<'a, 'r> {
         if run.aside.as_ref().is_none_or(|aside| aside.tools.is_none()) {
             ready.pipes.expect(&run.request.stdin);
         }
-        let mut inputs = None;
-        if !run.request.inputs.is_empty() {
-            let tag = OwnerTag::new();
-            let parent = shared.config.data_dir.join("run");
-            let folder = RunFolder::make(&parent, &tag, Some(ready.identity.ids))?;
-            folder.stage(&run.request.inputs, ready.identity.ids)?;
-            inputs = Some(ready.nursery.keeper().open_inputs(tag.as_str())?);
-            run.run_folder = Some(folder);
-        }
         if run.limits != ready.limits
             && let Some(group) = &mut ready.group
         {
@@ -135,8 +126,15 @@ impl<'a, 'r> WarmRun<'a, 'r> {
             group.set_limits(&GroupLimits::from_limits(&run.limits, device))?;
         }
         add_group_layers(ready.group.as_deref(), &shared.config.waived, &mut run.layers)?;
-        let assignment = ready.nursery.assignment(&run.limits, ready.group.is_some());
-        run.prepared = Some(Prepared { ready, assignment, payload, reader, inputs });
+        let mut assignment = ready.nursery.assignment(&run.limits, ready.group.is_some());
+        if !run.request.inputs.is_empty() {
+            // They come on top of what the code may write.
+            run.room = Room::of(&run.request.inputs)?;
+            assignment.disk = assignment.disk.saturating_add(run.room.bytes);
+            assignment.inodes += run.room.inodes;
+            run.files.put(ready.sandbox.make_room(&assignment)?, &run.request.inputs)?;
+        }
+        run.prepared = Some(Prepared { ready, assignment, payload, reader });
         Ok(run)
     }
 
@@ -224,13 +222,11 @@ impl Assigned for WarmRun<'_, '_> {
     fn run(&mut self, observer: &mut dyn Observer, cancel: &Cancel) -> Result<RunReport, RunError> {
         let prepared = self.prepared.take().ok_or(RunError::ShuttingDown)?;
         let assigning = Instant::now();
-        let Prepared { ready, assignment, payload, reader, inputs } = prepared;
+        let Prepared { ready, assignment, payload, reader } = prepared;
         let Ready { sandbox, pipes, group, identity, nursery, .. } = ready;
         let work = Work { name: &self.script, code: &self.request.source.code, payload: &payload, reader };
-        let sandbox = sandbox.assign(&assignment, &work, inputs.as_ref().map(AsFd::as_fd))?;
-        let run_folder = self.run_folder.take();
-        let remains =
-            self.remains.insert(Remains { sandbox, group, identity, _run_folder: run_folder, nursery });
+        let sandbox = sandbox.assign(&assignment, &work)?;
+        let remains = self.remains.insert(Remains { sandbox, group, identity, nursery });
         self.took.assign = assigning.elapsed();
         let running = Instant::now();
         let limits = &self.limits;
@@ -250,7 +246,7 @@ impl Assigned for WarmRun<'_, '_> {
         self.took.run = watched.wall;
         // All of it, also where it waited for tools and its clock stood still.
         observer.phase(Phase::Run, running, running.elapsed());
-        watched.disk.files = watched.disk.files.saturating_sub(remains.nursery.own_inodes());
+        watched.disk.leave_out(remains.nursery.own_inodes(), self.room);
         let isolation = IsolationReport {
             engine: "native".to_owned(),
             mode: remains.identity.mode().to_owned(),
@@ -263,8 +259,8 @@ impl Assigned for WarmRun<'_, '_> {
         let report = report(self.request.language.id, &self.request.terms, watched, isolation, observer);
         let code = std::mem::take(&mut self.request.source.code);
         let harvesting = Instant::now();
-        let report =
-            add_files(report, remains.sandbox.workspace(), (&self.script, &code), &mut self.request, limits);
+        let (workspace, script) = (remains.sandbox.workspace(), (self.script.as_str(), code.as_slice()));
+        let report = add_files(report, workspace, &mut self.files, script, &mut self.request, limits);
         self.took.harvest = harvesting.elapsed();
         observer.phase(Phase::Harvest, harvesting, self.took.harvest);
         report

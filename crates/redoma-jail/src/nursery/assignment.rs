@@ -36,6 +36,8 @@ pub enum SandboxFor {
     Run,
     /// A session's kernel: it goes on while any of its processes does.
     Kernel,
+    /// Nothing yet: it is to have room for files that come before its use, which is told in another assignment.
+    Files,
 }
 
 /// The part for the program.
@@ -114,7 +116,6 @@ pub(crate) struct Received<'a> {
     /// None while the sandbox is made: it is then only to give up its rights.
     pub(crate) script: Option<(CString, OwnedFd)>,
     pub(crate) payload: &'a [u8],
-    pub(crate) inputs: Option<OwnedFd>,
 }
 
 const FIELDS: usize = 8;
@@ -128,12 +129,7 @@ impl Assignment {
     pub const MOST_PAYLOAD: usize = Self::MOST_BYTES - HEADER;
 
     /// To init: with what the sandbox is for, or without, while it is made.
-    pub(crate) fn send(
-        &self,
-        talk: BorrowedFd<'_>,
-        work: Option<&Work<'_>>,
-        inputs: Option<BorrowedFd<'_>>,
-    ) -> Result<(), Errno> {
+    pub(crate) fn send(&self, talk: BorrowedFd<'_>, work: Option<&Work<'_>>) -> Result<(), Errno> {
         let (name, payload) = work.map_or(("", &b""[..]), |work| (work.name, work.payload));
         if name.len() + payload.len() > Self::MOST_PAYLOAD {
             return Err(Errno::MSGSIZE);
@@ -141,14 +137,18 @@ impl Assignment {
         let script = work.map(|work| file_in_memory(work.code)).transpose()?;
         let Rlimits { fsize, nofile, cpu_seconds, nproc } = self.rlimits;
         let nproc = nproc.unwrap_or(NO_LIMIT);
-        let kind = u64::from(self.kind == SandboxFor::Kernel);
+        let kind = match self.kind {
+            SandboxFor::Run => 0,
+            SandboxFor::Kernel => 1,
+            SandboxFor::Files => 2,
+        };
         let fields = [fsize, nofile, cpu_seconds, nproc, self.disk, self.inodes, kind, name.len() as u64];
         let header: Vec<u8> = fields.into_iter().flat_map(u64::to_ne_bytes).collect();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
-        let fds: Vec<_> = [script.as_ref().map(AsFd::as_fd), inputs].into_iter().flatten().collect();
-        if !fds.is_empty() {
-            control.push(SendAncillaryMessage::ScmRights(&fds));
+        let fds = script.as_ref().map(|script| [script.as_fd()]);
+        if let Some(fds) = &fds {
+            control.push(SendAncillaryMessage::ScmRights(fds));
         }
         let parts = [IoSlice::new(&header), IoSlice::new(name.as_bytes()), IoSlice::new(payload)];
         rustix::net::sendmsg(talk, &parts, &mut control, SendFlags::NOSIGNAL).map(drop)
@@ -156,7 +156,7 @@ impl Assignment {
 
     /// Inside: waits for it.
     pub(crate) fn receive<'a>(talk: BorrowedFd<'_>, packet: &'a mut [u8]) -> Result<Received<'a>, Errno> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let received = loop {
             let mut parts = [IoSliceMut::new(packet)];
@@ -170,7 +170,6 @@ impl Assignment {
             _ => Vec::new(),
         });
         let script = fds.next();
-        let inputs = fds.next();
         let packet = packet.get(..received.bytes).ok_or(Errno::MSGSIZE)?;
         let (header, rest) = packet.split_at_checked(HEADER).ok_or(Errno::PIPE)?;
         let mut fields = header.chunks_exact(8).map(|field| {
@@ -186,12 +185,16 @@ impl Assignment {
             nproc: Some(next()?).filter(|count| *count != NO_LIMIT),
         };
         let (disk, inodes) = (next()?, next()?);
-        let kind = if next()? == 1 { SandboxFor::Kernel } else { SandboxFor::Run };
+        let kind = match next()? {
+            1 => SandboxFor::Kernel,
+            2 => SandboxFor::Files,
+            _ => SandboxFor::Run,
+        };
         let assignment = Self { rlimits, disk, inodes, kind };
         let name_length = usize::try_from(next()?).map_err(|_| Errno::INVAL)?;
         let (name, payload) = rest.split_at_checked(name_length).ok_or(Errno::INVAL)?;
         let name = CString::new(name).map_err(|_| Errno::INVAL)?;
-        Ok(Received { assignment, script: script.map(|script| (name, script)), payload, inputs })
+        Ok(Received { assignment, script: script.map(|script| (name, script)), payload })
     }
 }
 

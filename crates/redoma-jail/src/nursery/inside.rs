@@ -12,7 +12,8 @@ use rustix::process::{Pid, PidfdFlags};
 
 use super::blueprint::PlanAhead;
 use super::message::{self, Answer, Hurry, Request, WarmUp};
-use super::{BLUEPRINT, Blueprint, INBOX};
+use super::{BLUEPRINT, Blueprint};
+use crate::credentials;
 use crate::enter::{self, At, Failure, Prepared};
 use crate::footprint::Footprint;
 use crate::network::MadeBy;
@@ -22,7 +23,6 @@ use crate::step::{JailError, Step};
 use crate::sys::{self, Cloned, Reaping, StringPointers};
 use crate::warm::{self, Becomes, Resumed};
 use crate::weakening::Weakening;
-use crate::{credentials, mounts};
 
 /// Who is serving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,13 +97,11 @@ impl Server {
                 Request::StartZygote { imports } if self.kind == Kind::Keeper => {
                     self.start_zygote(&imports, &fds)
                 }
-                Request::OpenInputs { folder } if self.kind == Kind::Keeper => open_inputs(&folder),
                 _ => Err(Failure { step: Step::Init, errno: Errno::OPNOTSUPP, entry: u16::MAX }),
             };
             let sent = match done {
                 Ok(Done::Became(served)) => return served,
                 Ok(Done::Started(pidfd)) => answer(&Answer::Started, Some(&pidfd)),
-                Ok(Done::Opened(mount)) => answer(&Answer::Opened, Some(&mount)),
                 Err(failure) => answer(&Answer::failed(failure), None),
             };
             if sent.is_err() {
@@ -176,11 +174,7 @@ impl Server {
             return Ok(Done::Started(open_pid(pid)?));
         }
         let weakening = Weakening::from_environment();
-        // What it imports runs there: others' inputs are none of its business, whatever ids it could take on.
-        let ready = CString::new(format!("/{INBOX}"))
-            .map_err(|_| Errno::INVAL)
-            .and_then(|inbox| mounts::take_off(&inbox))
-            .and_then(|()| sys::place_fd(channel.as_raw_fd(), CHANNEL))
+        let ready = sys::place_fd(channel.as_raw_fd(), CHANNEL)
             .and_then(|()| sys::reset_signals())
             .and_then(|()| if weakening.has("close_fds") { Ok(()) } else { sys::close_all_on_exec() })
             .and_then(|()| credentials::keep_capabilities(credentials::for_zygotes()));
@@ -195,7 +189,6 @@ impl Server {
 /// What came of a request.
 enum Done {
     Started(OwnedFd),
-    Opened(OwnedFd),
     Became(Served),
 }
 
@@ -219,14 +212,6 @@ fn branch(imports: &[String], fds: Vec<OwnedFd>) -> Result<Done, Failure> {
     }
     drop(channel);
     Ok(Done::Became(Served::Zygote(imports.to_vec())))
-}
-
-/// A run's inputs, by the name of their folder.
-fn open_inputs(folder: &str) -> Result<Done, Failure> {
-    let is_plain = !folder.is_empty() && !folder.contains(['/', '\0']) && !folder.starts_with('.');
-    let path = is_plain.then(|| CString::new(format!("/{INBOX}/{folder}/in")).ok()).flatten();
-    let path = path.ok_or(Errno::INVAL).at(Step::OpenSources)?;
-    mounts::open_read_only(&path).map(Done::Opened).at(Step::OpenSources)
 }
 
 /// A zygote's word that it is ready, or why not, as it comes from the interpreter.

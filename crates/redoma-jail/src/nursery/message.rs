@@ -23,8 +23,6 @@ pub(super) enum Request {
     StartZygote { imports: Vec<String> },
     /// Of a zygote: become two, and let the other one import these too. Descriptor: its end of a channel.
     Branch { imports: Vec<String> },
-    /// Of the keeper: open this folder of the inbox.
-    OpenInputs { folder: String },
 }
 
 /// Whether somebody waits for a sandbox while it is made.
@@ -40,12 +38,7 @@ pub(super) enum Answer {
     /// Descriptor: the new process.
     Started,
     /// Descriptor: a detached mount.
-    Opened,
-    Failed {
-        step: u8,
-        errno: i32,
-        entry: u16,
-    },
+    Failed { step: u8, errno: i32, entry: u16 },
 }
 
 impl Answer {

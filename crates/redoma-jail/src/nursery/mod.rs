@@ -43,5 +43,3 @@ pub use outside::{Channel, ChannelError, Growing, Order, WaitingSandbox};
 pub const FOLDER: &str = ".redoma";
 /// The [`Blueprint`], below [`FOLDER`].
 pub const BLUEPRINT: &str = ".redoma/blueprint.json";
-/// The folder with the runs' inputs, below [`FOLDER`].
-pub const INBOX: &str = ".redoma/inbox";

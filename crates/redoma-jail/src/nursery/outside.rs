@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, Signal};
 
 use super::message::{self, Answer, Hurry, Request, WarmUp};
-use super::{Assignment, Work};
+use super::{Assignment, SandboxFor, Work};
 use crate::cgroup::{Entry, Group};
 use crate::kernel::{KernelProcess, Words};
 use crate::seccomp::Leave;
@@ -75,7 +75,7 @@ impl Channel {
             Some(line) => self.ask_on(line, request, fds),
         };
         match answer {
-            Ok((Answer::Started | Answer::Opened, fds)) => {
+            Ok((Answer::Started, fds)) => {
                 fds.into_iter().next().ok_or_else(|| self.lost("sent nothing along"))
             }
             Ok((Answer::Failed { step, errno, entry }, _)) => {
@@ -150,11 +150,6 @@ impl Channel {
             Err(errno) => Err(self.lost(format!("can't be heard: {errno}"))),
         }
     }
-
-    /// Of a keeper: a run's inputs as a detached, read-only mount, by the name of their folder in the inbox.
-    pub fn open_inputs(&self, folder: &str) -> Result<OwnedFd, ChannelError> {
-        self.ask(&Request::OpenInputs { folder: folder.to_owned() }, &[])
-    }
 }
 
 fn is_readable(fd: BorrowedFd<'_>, patience: Duration) -> bool {
@@ -216,7 +211,7 @@ impl Growing {
                 Report::Ready => folders = Folders::new(fds),
                 Report::Waiting => match sealed_with {
                     Some(assignment) => {
-                        assignment.send(self.talk.as_fd(), None, None).map_err(JailError::Talk)?;
+                        assignment.send(self.talk.as_fd(), None).map_err(JailError::Talk)?;
                     }
                     None => break,
                 },
@@ -307,7 +302,7 @@ impl WaitingSandbox {
         if line.is_some() {
             return Err(JailError::Talk(Errno::INVAL));
         }
-        assignment.send(sandbox.talk(), None, None).map_err(JailError::Talk)?;
+        assignment.send(sandbox.talk(), None).map_err(JailError::Talk)?;
         if !is_readable(sandbox.talk(), ASSIGN_TIMEOUT) {
             return Err(JailError::Talk(Errno::TIMEDOUT));
         }
@@ -321,17 +316,26 @@ impl WaitingSandbox {
         Ok((sandbox, process, words))
     }
 
-    /// Lets it begin. A sealed one has its limits already, and can have no inputs.
-    pub fn assign(
-        self,
-        assignment: &Assignment,
-        work: &Work<'_>,
-        inputs: Option<BorrowedFd<'_>>,
-    ) -> Result<Sandbox, JailError> {
+    /// Makes room for files, and gives the folder that will be the workspace, to put them there. Not of one that is sealed
+    /// already: it has its limits.
+    pub fn make_room(&self, assignment: &Assignment) -> Result<BorrowedFd<'_>, JailError> {
+        if self.line.is_some() {
+            return Err(JailError::Talk(Errno::INVAL));
+        }
+        let assignment = Assignment { kind: SandboxFor::Files, ..*assignment };
+        assignment.send(self.sandbox.talk(), None).map_err(JailError::Talk)?;
+        if !is_readable(self.sandbox.talk(), GROWING) {
+            return Err(JailError::Talk(Errno::TIMEDOUT));
+        }
+        self.sandbox.waits_again()?;
+        Ok(self.sandbox.workspace())
+    }
+
+    /// Lets it begin. A sealed one has its limits already.
+    pub fn assign(self, assignment: &Assignment, work: &Work<'_>) -> Result<Sandbox, JailError> {
         let Self { mut sandbox, line } = self;
         let sent = match line {
-            None => assignment.send(sandbox.talk(), Some(work), inputs),
-            Some(_) if inputs.is_some() => Err(Errno::INVAL),
+            None => assignment.send(sandbox.talk(), Some(work)),
             Some(line) => {
                 let sent = work.send(line.as_fd());
                 sandbox.hear_failures_on(line);

@@ -13,7 +13,6 @@
 //! | `files.rs` | its workspace, which lives on between cells |
 
 mod cell;
-mod files;
 mod house;
 mod interrupts;
 mod leaving;
@@ -45,8 +44,8 @@ use crate::request::{RunError, Terms};
 use crate::staging::Input;
 use crate::supervise::{Cancel, Observer, Stop};
 use crate::transcript::Transcript;
+use crate::workspace::WorkspaceFiles;
 use cell::{CellEnding, Watching};
-use files::WorkspaceFiles;
 use house::House;
 use interrupts::Interrupts;
 use lineage::{Lineage, Restored};
@@ -380,7 +379,8 @@ impl Kernel for NativeKernel {
         }
         let stopped = if is_crowded { house.stop_living() } else { Vec::new() };
         let harvesting = Instant::now();
-        let harvested = self.files.harvest(house.sandbox.workspace(), limits.disk.0, cell.out);
+        let harvested =
+            self.files.harvest(house.sandbox.workspace(), ("", b""), limits.disk.0, Some(cell.out));
         took.harvest = harvesting.elapsed();
         observer.phase(Phase::Harvest, harvesting, took.harvest);
         for member in stopped {

@@ -1,5 +1,10 @@
-//! A kernel's workspace, which lives on between cells: files go in while it runs, and those that a cell made or changed come
-//! out when it has ended. Its processes go on meanwhile: nothing in there is what it was a moment ago, and nothing is followed.
+//! The files of a workspace that are known: those that went in, and those that came out already. What is new or has changed
+//! since comes out.
+//!
+//! Files are copied into the sandbox's own file system, before a run's program starts, and at any time into a session's
+//! workspace, which lives on between cells. Its processes go on meanwhile: nothing in there is what it was a moment ago, and
+//! nothing is followed. The original can't be reached, a private one (mode 0600) is readable for the sandbox's uid, and code
+//! may change or remove its copy.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -7,6 +12,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
 
 use redoma_jail::{Ids, as_user};
 use redoma_model::{FileName, RunReport};
@@ -23,18 +29,25 @@ struct Fingerprint {
     inode: u64,
     size: i64,
     changed: (i64, i64),
+    /// Of a file that was put there it is the original's, in whole seconds: a change in the same tick of the clock shows here.
+    modified: (i64, i64),
 }
 
 impl From<&Stat> for Fingerprint {
     #[expect(clippy::useless_conversion, reason = "the kernel's types differ between architectures")]
     fn from(stat: &Stat) -> Self {
-        let nanos = i64::try_from(stat.st_ctime_nsec).unwrap_or(0);
-        Self { inode: stat.st_ino.into(), size: stat.st_size, changed: (stat.st_ctime.into(), nanos) }
+        let nanos = |nanos| i64::try_from(nanos).unwrap_or(0);
+        Self {
+            inode: stat.st_ino.into(),
+            size: stat.st_size,
+            changed: (stat.st_ctime.into(), nanos(stat.st_ctime_nsec)),
+            modified: (stat.st_mtime.into(), nanos(stat.st_mtime_nsec)),
+        }
     }
 }
 
 #[derive(Debug)]
-pub(super) struct WorkspaceFiles {
+pub(crate) struct WorkspaceFiles {
     ids: Ids,
     /// What is there and is known to the session, as it was when it was last looked at.
     known: HashMap<PathBuf, Fingerprint>,
@@ -44,14 +57,35 @@ pub(super) struct WorkspaceFiles {
     handed_out: Vec<PathBuf>,
 }
 
+/// What files take of a sandbox's file system.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Room {
+    pub(crate) bytes: u64,
+    pub(crate) inodes: u64,
+}
+
+impl Room {
+    pub(crate) fn of(files: &[Input]) -> Result<Self, StagingError> {
+        const PAGE: u64 = 4096;
+        let mut room = Self::default();
+        let mut folders = HashSet::new();
+        for input in files {
+            room.bytes += input.size()?.next_multiple_of(PAGE);
+            folders.extend(Path::new(&input.name).ancestors().skip(1).filter(|path| *path != Path::new("")));
+        }
+        room.inodes = (files.len() + folders.len()) as u64;
+        Ok(room)
+    }
+}
+
 #[derive(Debug)]
-pub(super) struct Found {
-    pub(super) harvest: Harvest,
-    pub(super) deleted: Vec<String>,
+pub(crate) struct Found {
+    pub(crate) harvest: Harvest,
+    pub(crate) deleted: Vec<String>,
 }
 
 impl Found {
-    pub(super) fn add_to(self, report: &mut RunReport) {
+    pub(crate) fn add_to(self, report: &mut RunReport) {
         report.files = self.harvest.files;
         report.skipped_files = self.harvest.skipped;
         report.unlisted_files = self.harvest.unlisted;
@@ -60,12 +94,12 @@ impl Found {
 }
 
 impl WorkspaceFiles {
-    pub(super) fn new(ids: Ids) -> Self {
+    pub(crate) fn new(ids: Ids) -> Self {
         Self { ids, known: HashMap::new(), put: 0, handed_out: Vec::new() }
     }
 
     /// Puts files there, each whole or not at all.
-    pub(super) fn put(&mut self, workspace: BorrowedFd<'_>, files: &[Input]) -> Result<(), StagingError> {
+    pub(crate) fn put(&mut self, workspace: BorrowedFd<'_>, files: &[Input]) -> Result<(), StagingError> {
         for input in files {
             let mut source = input.open()?;
             let failed = |source| StagingError::Copy {
@@ -85,7 +119,7 @@ impl WorkspaceFiles {
     }
 
     /// Everything was moved away and back, by us: that changed the time of what is at the top.
-    pub(super) fn note_move(&mut self, workspace: BorrowedFd<'_>) {
+    pub(crate) fn note_move(&mut self, workspace: BorrowedFd<'_>) {
         for (path, known) in self.known.iter_mut().filter(|(path, _)| path.components().count() == 1) {
             if let Ok(stat) = rustix::fs::statat(workspace, path, AtFlags::SYMLINK_NOFOLLOW) {
                 let now = Fingerprint::from(&stat);
@@ -96,7 +130,7 @@ impl WorkspaceFiles {
         }
     }
 
-    pub(super) fn remove(&mut self, workspace: BorrowedFd<'_>, names: &[FileName]) {
+    pub(crate) fn remove(&mut self, workspace: BorrowedFd<'_>, names: &[FileName]) {
         for name in names {
             let path = Path::new(name.as_str());
             self.known.remove(path);
@@ -109,24 +143,26 @@ impl WorkspaceFiles {
     }
 
     /// What was handed out last could not be kept after all: it is new the next time.
-    pub(super) fn forget_harvest(&mut self) {
+    pub(crate) fn forget_harvest(&mut self) {
         for path in self.handed_out.drain(..) {
             self.known.remove(&path);
         }
     }
 
-    /// Hands what is new or has changed since the last look to `out`.
-    pub(super) fn harvest(
+    /// Hands what is new or has changed since the last look to `out`, if there is one. `script` is the program's own source:
+    /// not a result unless the code changed it.
+    pub(crate) fn harvest(
         &mut self,
         workspace: BorrowedFd<'_>,
+        script: (&str, &[u8]),
         budget: u64,
-        out: &mut dyn Outlet,
+        out: Option<&mut (dyn Outlet + '_)>,
     ) -> Result<Found, HarvestError> {
         let budget = budget.saturating_add(self.put);
         self.handed_out.clear();
         let mut changed =
             Changed { known: &mut self.known, seen: HashSet::new(), handed_out: &mut self.handed_out, out };
-        let harvest = harvest(workspace, ("", b""), budget, Some(&mut changed))?;
+        let harvest = harvest(workspace, script, budget, Some(&mut changed))?;
         let seen = changed.seen;
         let mut deleted = Vec::new();
         self.known.retain(|path, _| {
@@ -143,14 +179,14 @@ impl WorkspaceFiles {
 
 /// Lets through what is not as it was.
 #[derive(Debug)]
-struct Changed<'a> {
+struct Changed<'a, 'o> {
     known: &'a mut HashMap<PathBuf, Fingerprint>,
     seen: HashSet<PathBuf>,
     handed_out: &'a mut Vec<PathBuf>,
-    out: &'a mut dyn Outlet,
+    out: Option<&'a mut (dyn Outlet + 'o)>,
 }
 
-impl Outlet for Changed<'_> {
+impl Outlet for Changed<'_, '_> {
     fn put(&mut self, path: &Path, content: File, size: u64) -> io::Result<Put> {
         self.seen.insert(path.to_owned());
         // Before it is read: what is changed meanwhile is another the next time.
@@ -158,7 +194,10 @@ impl Outlet for Changed<'_> {
         if self.known.get(path) == Some(&fingerprint) {
             return Ok(Put::Unchanged);
         }
-        let put = self.out.put(path, content, size)?;
+        let put = match &mut self.out {
+            Some(out) => out.put(path, content, size)?,
+            None => Put::Kept,
+        };
         if !matches!(put, Put::Skipped(_)) {
             self.known.insert(path.to_owned(), fingerprint);
             self.handed_out.push(path.to_owned());
@@ -217,6 +256,9 @@ fn write(
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut target = File::from(rustix::fs::openat(&folder, &temporary, flags, Mode::from_raw_mode(0o644))?);
     let copied = io::copy(source, &mut target).and_then(|length| {
+        let modified = source.metadata()?.modified()?;
+        let seconds = modified.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        target.set_modified(UNIX_EPOCH + Duration::from_secs(seconds))?;
         rustix::fs::renameat(&folder, &temporary, &folder, last)?;
         Ok((rustix::fs::fstat(&target)?, length))
     });
