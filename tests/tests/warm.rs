@@ -130,16 +130,16 @@ fn what_a_program_leaves_running_ends_with_its_run() {
 #[test]
 fn a_program_that_only_says_it_leaves_stands_still() {
     // What the zygote's copies do at their end, done by hostile code, which would like to go on: with a timer's signal, and
-    // with a second process or thread that is still there.
+    // with a second process or thread that is still there. Two seconds later: on a busy host the program needs time to leave.
     let code = "\
 import ctypes, os, signal, sys, threading, time
 how = HOW
 signal.signal(signal.SIGALRM, lambda *_: open('after', 'w').write('went on'))
-signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+signal.setitimer(signal.ITIMER_REAL, 2, 0.05)
 if how == 'thread':
-    threading.Thread(target=lambda: (time.sleep(0.2), open('after', 'w').write('went on')), daemon=True).start()
+    threading.Thread(target=lambda: (time.sleep(2), open('after', 'w').write('went on')), daemon=True).start()
 if how == 'process' and os.fork() == 0:
-    time.sleep(0.2); open('after', 'w').write('went on'); os._exit(0)
+    time.sleep(2); open('after', 'w').write('went on'); os._exit(0)
 print('leaving', flush=True)
 ctypes.CDLL(None).syscall(231, 0x5eda0000 | 7)
 open('after', 'w').write('came back')
