@@ -14,7 +14,7 @@ use redoma_model::{Principal, StoredFile};
 use tokio::sync::mpsc::Sender;
 
 use crate::App;
-use crate::download::{Pieces, attachment, send_pieces};
+use crate::download::{DOWNLOAD_BYTES, Pieces, attachment, send_pieces};
 use crate::executing::blocking;
 use crate::failure::Failure;
 
@@ -53,7 +53,8 @@ pub fn archive(
             "the session is too large for one archive; download its files one by one",
         ));
     }
-    let (sender, pieces) = Pieces::new();
+    let bytes = DOWNLOAD_BYTES + files.iter().map(entry_bytes).sum::<usize>();
+    let (sender, pieces) = Pieces::counted(&app, &principal.owner, bytes)?;
     tokio::spawn(async move {
         if let Err(error) = write(&app, &principal, files, &sender).await {
             // The answer ends before its length: the client sees that it is not complete.
@@ -69,6 +70,12 @@ pub fn archive(
         HeaderValue::from_str(&attachment(name)).unwrap_or(HeaderValue::from_static("attachment"));
     headers.insert(header::CONTENT_DISPOSITION, disposition);
     Ok(response)
+}
+
+/// Bytes of memory that a file takes while its archive is sent: what is known of it, and its entry in the directory.
+fn entry_bytes(file: &StoredFile) -> usize {
+    let texts = 2 * file.name.as_str().len() + file.sha256.len() + file.content_type.len();
+    size_of::<StoredFile>() + size_of::<Entry>() + texts
 }
 
 /// Elsewhere a backslash is a slash and a colon follows a drive's letter: such a name would be unpacked somewhere else.

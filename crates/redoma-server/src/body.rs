@@ -62,7 +62,7 @@ impl<T: DeserializeOwned + Weigh> FromRequest<Arc<App>> for JsonBody<T> {
             // Handlers ask who it is first.
             None => return Err(Failure::internal(&"a body is read before its sender is known")),
         };
-        let bytes = read(app, &owner, request).await?;
+        let bytes = read(app, &owner, request, app.config.most_json).await?;
         let body: T = serde_json::from_slice(&bytes).map_err(|error| {
             Failure::bad_request(format!("the body is not the JSON that is expected: {error}"))
         })?;
@@ -81,7 +81,7 @@ pub fn no_room() -> Failure {
 }
 
 /// Bytes with the memory that they take.
-struct Counted {
+pub struct Counted {
     bytes: Vec<u8>,
     _share: Share,
 }
@@ -94,8 +94,8 @@ impl std::ops::Deref for Counted {
     }
 }
 
-async fn read(app: &App, owner: &Owner, request: Request) -> Result<Counted, Failure> {
-    let most = app.config.most_json;
+/// A body of at most so many bytes, counted as it arrives.
+pub async fn read(app: &App, owner: &Owner, request: Request, most: usize) -> Result<Counted, Failure> {
     let too_large =
         || Failure::too_large(format!("a request may have at most {most} bytes; pass data as files"));
     let declared = declared_length(request.headers());

@@ -10,23 +10,45 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use hyper::body::{Body as HttpBody, Frame};
-use redoma_model::StoredFile;
+use redoma_model::{Owner, StoredFile};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
+use crate::App;
 use crate::failure::Failure;
+use crate::memory::Share;
 
 const PIECE: usize = 64 << 10;
 /// Pieces that are read ahead of what the client has taken.
 const AHEAD: usize = 1;
 
+/// Bytes of memory that a download takes: the piece that is sent and those ahead of it.
+pub const DOWNLOAD_BYTES: usize = PIECE * (AHEAD + 1);
+
 /// A body whose pieces come from a thread or a task.
 #[derive(Debug)]
-pub struct Pieces(Receiver<io::Result<Bytes>>);
+pub struct Pieces {
+    receiver: Receiver<io::Result<Bytes>>,
+    /// The memory that it takes.
+    _memory: Option<Share>,
+}
 
 impl Pieces {
     pub fn new() -> (Sender<io::Result<Bytes>>, Self) {
         let (sender, receiver) = channel(AHEAD);
-        (sender, Self(receiver))
+        (sender, Self { receiver, _memory: None })
+    }
+
+    /// The same, with so much of the owner's memory for as long as it is sent.
+    pub fn counted(
+        app: &App,
+        owner: &Owner,
+        bytes: usize,
+    ) -> Result<(Sender<io::Result<Bytes>>, Self), Failure> {
+        let too_many =
+            |_| Failure::busy("you have as many downloads as one user may have at once; try again");
+        let memory = app.memory.leaving.take(owner, bytes).map_err(too_many)?;
+        let (sender, pieces) = Self::new();
+        Ok((sender, Self { _memory: Some(memory), ..pieces }))
     }
 }
 
@@ -38,12 +60,17 @@ impl HttpBody for Pieces {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        self.0.poll_recv(context).map(|piece| piece.map(|piece| piece.map(Frame::data)))
+        self.receiver.poll_recv(context).map(|piece| piece.map(|piece| piece.map(Frame::data)))
     }
 }
 
 /// The file as a download.
-pub fn file(request: &HeaderMap, stored: &StoredFile, content: File) -> Result<Response, Failure> {
+pub fn file(
+    app: &App,
+    owner: &Owner,
+    request: &HeaderMap,
+    (stored, content): (&StoredFile, File),
+) -> Result<Response, Failure> {
     let etag = format!("\"{}\"", stored.sha256);
     let is_known = request.get(header::IF_NONE_MATCH).is_some_and(|tags| {
         tags.to_str().is_ok_and(|tags| tags.split(',').any(|tag| tag.trim().trim_start_matches("W/") == etag))
@@ -55,7 +82,7 @@ pub fn file(request: &HeaderMap, stored: &StoredFile, content: File) -> Result<R
         content.take(stored.size).read_to_end(&mut bytes).map_err(|error| Failure::internal(&error))?;
         Body::from(bytes).into_response()
     } else {
-        let (sender, pieces) = Pieces::new();
+        let (sender, pieces) = Pieces::counted(app, owner, DOWNLOAD_BYTES)?;
         tokio::spawn(send(content, stored.size, sender));
         let mut response = Body::new(pieces).into_response();
         response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(stored.size));

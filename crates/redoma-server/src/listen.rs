@@ -15,6 +15,7 @@ use axum::http::request::Parts;
 use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, Sleep};
@@ -31,6 +32,9 @@ use crate::websocket::{READ_BUFFER, Unfinished};
 const HEAD: Duration = Duration::from_secs(15);
 /// How long a port may still be taken when a server starts.
 const PORT: Duration = Duration::from_secs(2);
+/// Bytes that wait in Linux to be sent on a connection. Without this bound they are 4 MiB for each client that does not read, of a
+/// memory that all connections of the host share (`tcp_mem`); bytes on their way to a client that reads are not bounded by it.
+const MAX_UNSENT: u32 = 128 << 10;
 /// Pieces that are discarded in one go.
 const MAX_DISCARDS: usize = 64;
 /// How long a client may leave what is sent to it unread.
@@ -104,6 +108,7 @@ impl Listening {
             // One that there is no room for is closed.
             let Some(place) = connections.admit(peer.ip(), &stream) else { continue };
             let _ = stream.set_nodelay(true);
+            let _ = SockRef::from(&*stream).set_tcp_notsent_lowat(MAX_UNSENT);
             let io = TokioIo::new(Impatient::new(stream, &place));
             let (router, app_of_answers) = (router.clone(), Arc::clone(&app));
             let of_answers = Arc::downgrade(&place);

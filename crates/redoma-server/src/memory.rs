@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`Memory::arriving`] | JSON bodies and WebSocket messages that have not arrived completely | the largest of the owner with the most is given up; the owner with the most is refused |
 //! | [`Memory::waiting`] | requests that wait or run, as far as they were read | the request is refused |
-//! | [`Memory::leaving`] | what waits to be sent to Jupyter's clients | the client is let go after a while |
+//! | [`Memory::leaving`] | what waits to be sent: downloads, archives, output for Jupyter's clients | the download is refused; Jupyter's client is let go after a while |
 //!
 //! An owner gets a further byte only while what it then has is at most [`GREED`] times what stays free, as with turns
 //! (`redoma_engine::fair_queue`). One owner alone gets three quarters of a pool, and another still finds room.
@@ -26,7 +26,7 @@ const STEP: usize = 64 << 10;
 
 const MAX_ARRIVING: usize = 64 << 20;
 const MAX_WAITING: usize = 128 << 20;
-const MAX_LEAVING: usize = 64 << 20;
+const MAX_LEAVING: usize = 128 << 20;
 
 /// The pools of a server.
 #[derive(Debug)]

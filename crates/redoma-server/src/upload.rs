@@ -10,6 +10,7 @@ use redoma_engine::interpreter::{Added, InterpreterError, Upload, UploadError, U
 use redoma_model::{FileName, Principal, Resource, SessionId, StoredFile};
 
 use crate::App;
+use crate::body::no_room;
 use crate::executing::blocking;
 use crate::failure::Failure;
 use crate::multipart::{Multipart, Part};
@@ -22,8 +23,12 @@ const LONGEST: Duration = Duration::from_mins(30);
 const MOST_FILES: usize = 500;
 const MOST_FIELDS: usize = 32;
 const LONGEST_FIELD: usize = 8 << 10;
+/// Maximum number of bytes of all fields together.
+const MAX_FIELD_BYTES: usize = 16 << 10;
 /// So much is collected before it is written.
 const PIECE: usize = 64 << 10;
+/// Bytes of memory that an upload takes: a piece that is collected and one that is written.
+const UPLOAD_BYTES: usize = 2 * PIECE;
 
 /// Where the files go.
 #[derive(Debug)]
@@ -69,7 +74,9 @@ pub async fn receive(
 
 /// Whether they may upload one more time.
 pub fn permit(app: &App, principal: &Principal) -> Result<Permit, Failure> {
-    app.permit(principal, Wanted::Upload)
+    let permit = app.permit(principal, Wanted::Upload)?;
+    let memory = app.memory.waiting.take(&principal.owner, UPLOAD_BYTES).map_err(|_| no_room())?;
+    Ok(permit.holding(memory))
 }
 
 async fn receive_all(
@@ -81,13 +88,20 @@ async fn receive_all(
     let mut fields = HashMap::new();
     let mut destination = Some(destination);
     let mut writer: Option<(Writer, Permit)> = None;
-    let mut count = 0;
+    let (mut count, mut field_bytes) = (0, 0);
     while let Some(part) = in_time(multipart.next_part()).await?? {
         if part.file_name().is_none() {
             if fields.len() >= MOST_FIELDS {
                 return Err(Failure::bad_request("the upload has too many fields"));
             }
-            fields.insert(part.name().to_owned(), text(part).await?);
+            let (name, value) = (part.name().to_owned(), text(part).await?);
+            field_bytes += name.len() + value.len();
+            if field_bytes > MAX_FIELD_BYTES {
+                return Err(Failure::bad_request(
+                    "the fields of the upload are too long; files go into `file`",
+                ));
+            }
+            fields.insert(name, value);
             continue;
         }
         count += 1;

@@ -388,13 +388,13 @@ fn a_planted_xsrf_cookie_is_worth_nothing() {
     let form = |cookie: &str| server.get("/jupyter/login").header("Cookie", cookie).send();
     let own = pair(&set(&form(&format!("_xsrf={planted}"))));
     assert_ne!(own, format!("_xsrf={planted}"), "a login would be made with a value that others know");
-    let log_in = |scheme: &str, cookie: &str| {
+    let enter = |scheme: &str, cookie: &str| {
         let body = format!("{cookie}&password={key}");
         let request =
             server.post("/jupyter/login").header("Cookie", cookie).header("X-Forwarded-Proto", scheme);
         request.body("application/x-www-form-urlencoded", body).send()
     };
-    let answer = log_in("http", &own);
+    let answer = enter("http", &own);
     assert_eq!(answer.status, 302, "{}", answer.text());
     assert!(!set(&answer).contains("Secure"), "{}", set(&answer));
     let login = pair(&set(&answer));
@@ -406,7 +406,7 @@ fn a_planted_xsrf_cookie_is_worth_nothing() {
     assert_eq!(start(&format!("_xsrf={planted}")), 403);
     // Another one that this server made, for another login.
     let other = pair(&set(&form("")));
-    assert_eq!(log_in("http", &other).status, 302);
+    assert_eq!(enter("http", &other).status, 302);
     assert_eq!(start(&other), 403);
     let log_out = server.post("/jupyter/logout").header("Cookie", &format!("{login}; _xsrf={planted}"));
     assert_eq!(log_out.header("X-XSRFToken", &planted).send().status, 403);
@@ -415,7 +415,7 @@ fn a_planted_xsrf_cookie_is_worth_nothing() {
     assert_eq!(pair(&set(&form(&format!("{login}; {own}")))), own);
     // Behind TLS the cookies are for TLS only.
     let over_tls = server.get("/jupyter/login").header("X-Forwarded-Proto", "https").send();
-    let answer = log_in("https", &pair(&set(&over_tls)));
+    let answer = enter("https", &pair(&set(&over_tls)));
     for cookie in [set(&over_tls), set(&answer)] {
         assert!(cookie.contains("; Secure") && cookie.contains("SameSite=Lax"), "{cookie}");
         assert!(!cookie.contains("Path=/"), "it is sent to other façades: {cookie}");

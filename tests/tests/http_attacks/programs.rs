@@ -63,16 +63,16 @@ fn programs_that_nobody_continues_make_room_again() {
     // A second user who takes all that they can get.
     let second = server.key("client", "second");
     let waits = json!({ "lang": "bash", "code": "t '{}'", "tools": tools });
-    let mut taken = 0;
+    let mut of_second = 0;
     while server.post("/v1/exec/programmatic").key(&second).json(&waits).send().status == 200 {
-        taken += 1;
+        of_second += 1;
     }
     // Others find a place all the same.
     let body = json!({ "lang": "bash", "code": "echo fine", "tools": [] });
     for number in 0..3 {
         let other = server.key("client", &format!("other {number}"));
         let answer = server.post("/v1/exec/programmatic").key(&other).json(&body).send();
-        assert_eq!(answer.json()["stdout"], "fine\n", "{} and {taken}: {}", tokens.len(), answer.text());
+        assert_eq!(answer.json()["stdout"], "fine\n", "{} and {of_second}: {}", tokens.len(), answer.text());
         // It keeps a place, so that the next one needs another.
         let answer = server.post("/v1/exec/programmatic").key(&other).json(&waits).send();
         assert_eq!(answer.status, 200, "{}", answer.text());

@@ -11,7 +11,7 @@ use redoma_tests::websocket::WebSocket;
 use serde_json::{Value, json};
 
 use crate::slow::until;
-use crate::{World, text};
+use crate::{World, text, upload};
 
 /// How long another user's request may take, on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -28,7 +28,11 @@ fn connect(server: &Server) -> TcpStream {
 fn in_time(what: &str, server: &Server, request: &Request) -> Answer {
     let mut stream = connect(server);
     stream.write_all(&request.bytes()).unwrap_or_else(|error| panic!("{what}: {error}"));
-    read_answer(&mut stream).unwrap_or_else(|error| panic!("{what}: {error}"))
+    read_answer(&mut stream).unwrap_or_else(|error| {
+        let log = server.log();
+        let end: Vec<_> = log.lines().rev().take(5).collect();
+        panic!("{what}: {error}: {end:?}")
+    })
 }
 
 /// Sends the same request again and again on one connection, and reads all answers. Gives how many were a 200.
@@ -159,6 +163,39 @@ fn bodies_of_one_user_leave_room_for_those_of_others() {
     });
     assert!(refused, "120 MiB of programs of one user wait");
     drop(held);
+    world.assert_sound();
+}
+
+#[test]
+fn unread_downloads_of_one_user_leave_room_for_those_of_others() {
+    let world = World::new();
+    let server = &world.server;
+    let (victim, attacker) = (server.key("user", "victim"), server.key("user", "attacker"));
+    let content = vec![b'x'; 8 << 20];
+    let stored = |key: &str| {
+        let session = server.session(key);
+        let file = upload(server, key, &session, "big.txt", &content);
+        server.get(&format!("/api/v1/sessions/{session}/files/{file}/content")).key(key)
+    };
+    let (unread, read) = (stored(&attacker).bytes(), stored(&victim));
+    let mut held = Vec::new();
+    loop {
+        let mut stream = connect(server);
+        stream.write_all(&unread).unwrap();
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).unwrap();
+        if status.ends_with(b"429") {
+            break;
+        }
+        assert!(status.ends_with(b"200"), "{}", String::from_utf8_lossy(&status));
+        held.push(stream);
+        assert!(held.len() < 900, "there is no end to it");
+    }
+    assert!(held.len() > 300, "only {} downloads at once", held.len());
+    let answer = in_time("unread downloads", server, &read);
+    assert!(answer.status == 200 && answer.body == content);
+    drop(held);
+    assert_eq!(in_time("after them", server, &stored(&attacker)).status, 200);
     world.assert_sound();
 }
 

@@ -1,13 +1,12 @@
 //! Kernels over REST.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Json;
-use axum::body::to_bytes;
 use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
+use redoma_model::Owner;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -15,11 +14,11 @@ use super::access::Visitor;
 use super::specs::Spec;
 use super::{Error, lifecycle};
 use crate::App;
+use crate::body;
 use crate::failure::Failure;
 
-/// How long a body may take, and how many bytes it may have.
-const PATIENCE: Duration = Duration::from_secs(15);
-const MOST_BODY: usize = 256 << 10;
+/// Maximum number of bytes of a body.
+const MAX_BODY: usize = 256 << 10;
 
 /// Forgets kernels that nobody has used for long, whenever somebody asks for any.
 fn forget_idle(app: &Arc<App>) {
@@ -47,11 +46,8 @@ struct Wanted {
 }
 
 /// The body, whatever type the client says it has, or none.
-async fn wanted(request: Request) -> Result<Wanted, Failure> {
-    let bytes = tokio::time::timeout(PATIENCE, to_bytes(request.into_body(), MOST_BODY)).await;
-    let Ok(Ok(bytes)) = bytes else {
-        return Err(Failure::bad_request("the request's body is too large, or did not arrive"));
-    };
+async fn wanted(app: &App, owner: &Owner, request: Request) -> Result<Wanted, Failure> {
+    let bytes = body::read(app, owner, request, MAX_BODY).await?;
     if bytes.trim_ascii().is_empty() {
         return Ok(Wanted::default());
     }
@@ -66,7 +62,7 @@ pub async fn create(
     Visitor(principal): Visitor,
     request: Request,
 ) -> Result<impl IntoResponse, Error> {
-    let wanted = wanted(request).await?;
+    let wanted = wanted(&app, &principal.owner, request).await?;
     let spec = Spec::named(wanted.name.as_deref()).ok_or_else(|| Failure::not_found("kind of kernel"))?;
     let kernel = lifecycle::start(&app, principal, spec).await?;
     let location = format!("/jupyter/api/kernels/{}", kernel.id);

@@ -184,7 +184,9 @@ pub async fn log_out(
     if theirs.is_empty() {
         return Err(forbidden("'_xsrf' argument missing: repeat the cookie's value as X-XSRFToken").into());
     }
-    theirs.into_iter().for_each(|cookie| logins.end(cookie));
+    for cookie in theirs {
+        logins.end(cookie);
+    }
     let secure = secure(over_tls.as_deref());
     let cookie = format!("{COOKIE}=; Max-Age=0; HttpOnly; SameSite=Lax{secure}");
     Ok(([(header::SET_COOKIE, cookie)], Html(PAGE)).into_response())

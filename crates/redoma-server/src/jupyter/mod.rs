@@ -46,14 +46,16 @@ mod requests;
 mod specs;
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use redoma_engine::{Concurrency, Sharing};
 use serde_json::json;
 
 use crate::App;
+use crate::admission::Admission;
 use crate::failure::Failure;
 use login::Logins;
 use registry::Registry;
@@ -68,13 +70,27 @@ const VERSION: &str = "2.21.1";
 pub(crate) struct Jupyter {
     registry: Registry,
     logins: Logins,
+    /// Making pictures smaller takes a core and some memory each: two at the same time, one of an owner.
+    shrinking: Admission,
     /// When the server started.
     started: String,
 }
 
 impl Jupyter {
     pub(crate) fn new(limits: KernelLimits) -> Self {
-        Self { registry: Registry::new(limits), logins: Logins::default(), started: now() }
+        // Each kernel has one picture at a time, so that there is a place for each to wait.
+        let shrinking = Concurrency {
+            running: 2,
+            waiting: limits.in_all.saturating_mul(4),
+            patience: Duration::from_hours(1),
+            sharing: Sharing::Fair,
+        };
+        Self {
+            registry: Registry::new(limits),
+            logins: Logins::default(),
+            shrinking: Admission::new(shrinking),
+            started: now(),
+        }
     }
 }
 

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use redoma_engine::Stream;
 use redoma_engine::interpreter::Execution;
-use redoma_model::{Bundle, FileName, Output, StoredFile};
+use redoma_model::{Bundle, FileName, Output, Owner, StoredFile};
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 
 use super::bundles::{self, TooLarge};
 use super::kernel::{Kernel, Work};
@@ -22,8 +21,6 @@ use crate::failure::Failure;
 const MOST_TEXT: usize = MOST_CONTENT - 1000;
 /// So many files are kept of one cell.
 const MOST_KEPT: usize = 20;
-/// Making pictures smaller takes a core and some memory each: only so many at the same time.
-static SHRINKING: Semaphore = Semaphore::const_new(2);
 
 pub struct Outputs<'a> {
     app: &'a Arc<App>,
@@ -137,7 +134,7 @@ impl<'a> Outputs<'a> {
         metadata: Bundle,
         content: impl FnOnce(&Bundle, &Bundle) -> Value,
     ) {
-        let (mut data, metadata, too_large) = fitted(data, metadata).await;
+        let (mut data, metadata, too_large) = fitted(self.app, &self.kernel.owner, data, metadata).await;
         let mut notes = Vec::new();
         for one in too_large {
             notes.push(self.keep(one).await);
@@ -181,12 +178,17 @@ impl<'a> Outputs<'a> {
     }
 }
 
-async fn fitted(mut data: Bundle, mut metadata: Bundle) -> (Bundle, Bundle, Vec<TooLarge>) {
+async fn fitted(
+    app: &App,
+    owner: &Owner,
+    mut data: Bundle,
+    mut metadata: Bundle,
+) -> (Bundle, Bundle, Vec<TooLarge>) {
     if limits::length(&data) < MOST_CONTENT / 2 {
         let too_large = bundles::fit(&mut data, &mut metadata);
         return (data, metadata, too_large);
     }
-    let _permit = SHRINKING.acquire().await;
+    let _turn = app.jupyter.shrinking.enter(owner).await.ok();
     let work = tokio::task::spawn_blocking(move || {
         let too_large = bundles::fit(&mut data, &mut metadata);
         (data, metadata, too_large)

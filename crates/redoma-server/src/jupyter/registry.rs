@@ -76,6 +76,9 @@ impl Registry {
             gone.extend(kernels.remove(&oldest));
         }
         if kernels.len() >= self.limits.in_all {
+            gone.extend(evicted(&mut kernels, &kernel.owner));
+        }
+        if kernels.len() >= self.limits.in_all {
             let detail = "the server has as many kernels as it may have; try again later";
             let failure = Failure::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_kernels", detail);
             return Err(Failure { retry_after: Some(30), ..failure });
@@ -99,6 +102,21 @@ fn is_idle(kernel: &Kernel, time: Duration) -> bool {
     kernel.count_connections() == 0
         && !kernel.is_busy()
         && Instant::now().saturating_duration_since(kernel.last_used()) >= time
+}
+
+/// Makes room for a kernel of this owner: takes out the idle one that was not used for longest, of the owner with the most
+/// kernels. That owner must have more than the other then has.
+fn evicted(kernels: &mut HashMap<String, Arc<Kernel>>, owner: &Owner) -> Option<Arc<Kernel>> {
+    let mut counts: HashMap<&Owner, usize> = HashMap::new();
+    for kernel in kernels.values() {
+        *counts.entry(&kernel.owner).or_default() += 1;
+    }
+    let own = counts.get(owner).copied().unwrap_or(0);
+    let (most, _) =
+        counts.into_iter().filter(|(_, count)| *count > own + 1).max_by_key(|(_, count)| *count)?;
+    let idle = kernels.values().filter(|kernel| kernel.owner == *most && is_idle(kernel, Duration::ZERO));
+    let oldest = idle.min_by_key(|kernel| kernel.last_used())?.id.clone();
+    kernels.remove(&oldest)
 }
 
 fn forget(kernels: &mut HashMap<String, Arc<Kernel>>, idle: Duration) -> Vec<Arc<Kernel>> {
@@ -128,7 +146,11 @@ mod tests {
             assert!(registry.add(kernel).unwrap().is_empty());
         }
         assert_eq!(registry.add(&kernel("a")).unwrap_err().status, StatusCode::TOO_MANY_REQUESTS);
-        assert_eq!(registry.add(&kernel("c")).unwrap_err().status, StatusCode::SERVICE_UNAVAILABLE);
+        // A newcomer takes a place of the owner with the most, one who has as much as that then has does not.
+        let evicted = registry.add(&kernel("c")).unwrap();
+        assert_eq!(evicted.iter().map(|kernel| kernel.owner.client.as_str()).collect::<Vec<_>>(), ["a"]);
+        assert_eq!(registry.add(&kernel("d")).unwrap_err().status, StatusCode::SERVICE_UNAVAILABLE);
+        let first = registry.list(&first.owner).remove(0);
         let principal = |client: &str, user: Option<&str>| {
             let owner = Owner { client: client.to_owned(), user: user.map(ToOwned::to_owned) };
             Principal::without_key(Role::Client, owner, false)
@@ -136,7 +158,7 @@ mod tests {
         assert!(registry.find(&principal("a", None), &first.id).is_ok());
         assert!(registry.find(&principal("b", None), &first.id).is_err());
         assert!(registry.find(&principal("a", Some("x")), &first.id).is_err());
-        assert_eq!(registry.list(&first.owner).len(), 2);
+        assert_eq!(registry.list(&first.owner).len(), 1);
         assert!(registry.remove(&first) && !registry.remove(&first));
         assert!(registry.add(&kernel("c")).is_ok());
     }

@@ -166,9 +166,10 @@ pub(super) async fn download(
     Claimed(claimed): Claimed,
 ) -> Result<Response, Error> {
     let (session, file) = ids(&session, &file)?;
-    let opened = blocking(move || app.interpreter.open_file(&caller.0, &session, &file, claimed.as_ref()));
+    let (owner, interpreter) = (caller.0.owner.clone(), Arc::clone(&app.interpreter));
+    let opened = blocking(move || interpreter.open_file(&caller.0, &session, &file, claimed.as_ref()));
     let (stored, content) = opened.await?;
-    Ok(download::file(&headers, &stored, content)?)
+    Ok(download::file(&app, &owner, &headers, (&stored, content))?)
 }
 
 pub(super) async fn remove(

@@ -125,9 +125,10 @@ pub async fn content(
     Path((session, file)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
     let (session, file) = ids(&session, &file)?;
-    let opened = blocking(move || app.interpreter.open_file(&principal, &session, &file, None));
+    let (owner, interpreter) = (principal.owner.clone(), Arc::clone(&app.interpreter));
+    let opened = blocking(move || interpreter.open_file(&principal, &session, &file, None));
     let (stored, content) = opened.await?;
-    download::file(&headers, &stored, content)
+    download::file(&app, &owner, &headers, (&stored, content))
 }
 
 /// Delete one version of a file.
