@@ -1,6 +1,6 @@
 //! Metadata and bytes together.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -162,16 +162,22 @@ impl Store {
         Ok(session)
     }
 
-    /// Whether an owner may have one more session. Sessions that single runs began and that hold nothing go for it, those
-    /// first that were not used for longest.
-    pub fn make_room_for_session(&self, owner: &Owner) -> Result<bool, StoreError> {
+    /// Whether an owner may have one more session. Sessions that runs began and that hold nothing go for it, those first that
+    /// were not used for longest. Those that `live` names stay; it is called only if there are too many.
+    pub fn make_room_for_session(
+        &self,
+        owner: &Owner,
+        live: impl FnOnce() -> HashSet<SessionId>,
+    ) -> Result<bool, StoreError> {
         let most = self.quota.owner_sessions;
         if self.metadata.owner_sessions(owner)? < most {
             return Ok(true);
         }
-        let in_use = Arc::clone(&self.in_use);
-        let may =
-            move |id: &SessionId| !in_use.lock().unwrap_or_else(PoisonError::into_inner).contains_key(id);
+        let (in_use, live) = (Arc::clone(&self.in_use), live());
+        let may = move |id: &SessionId| {
+            let is_in_use = in_use.lock().unwrap_or_else(PoisonError::into_inner).contains_key(id);
+            !is_in_use && !live.contains(id)
+        };
         // Several at a time, so that the next few runs need not ask.
         let count = usize::try_from(most / 8 + 1).unwrap_or(usize::MAX).min(MAX_EVICTED);
         for session in self.metadata.evict_sessions(owner, count, Box::new(may))? {
@@ -517,7 +523,8 @@ fn hash(mut file: File, path: &Path) -> Result<String, StoreError> {
 pub struct Outcome {
     /// Whether the session begins with this.
     pub begins: bool,
-    /// Whether it is a single run that begins the session: if it leaves no files, there is nothing to come back to.
+    /// Whether a run begins the session, and no caller asked for one: without files and live variables, there is nothing to come
+    /// back to.
     pub is_single_run: bool,
     pub files: Vec<(FileDetails, Written)>,
     /// Files that are no longer the current ones of their names.

@@ -1,7 +1,7 @@
 //! Sessions whose variables live on: which have a kernel, whose turn it is in each, and which of them go when there are too
 //! many or nobody uses them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -285,6 +285,13 @@ impl Kernels {
 
     pub(super) fn find(&self, session: &SessionId) -> Option<Arc<Slot>> {
         lock(&self.slots).get(session).map(Arc::clone)
+    }
+
+    /// Sessions of an owner that have a kernel.
+    pub(super) fn live_of(&self, owner: &Owner) -> HashSet<SessionId> {
+        let slots = lock(&self.slots);
+        let live = slots.iter().filter(|(_, slot)| slot.owner == *owner && slot.is_live());
+        live.map(|(id, _)| id.clone()).collect()
     }
 
     pub(super) fn count(&self) -> usize {

@@ -46,7 +46,7 @@ use redoma_model::{
     Retention, Session, SessionId, StoredFile,
 };
 use redoma_store::audit::AuditError;
-use redoma_store::{Audit, NewSession, SessionChange, SessionQuery, Store};
+use redoma_store::{Audit, NewSession, Outcome, SessionChange, SessionQuery, Store};
 
 use crate::engine::Engine;
 use crate::language::Languages;
@@ -223,9 +223,18 @@ impl Interpreter {
         Ok(session)
     }
 
+    /// A session of a conversation that no caller has asked for by itself. Without files and live variables it goes when its
+    /// owner has too many.
+    pub fn open_conversation(&self, principal: &Principal) -> Result<Session, InterpreterError> {
+        let session = self.draft_session(principal, None)?;
+        self.store.commit(&session, Outcome { begins: true, is_single_run: true, ..Outcome::default() })?;
+        self.note(|| AuditEvent::SessionOpened(audited_session(principal, &session)));
+        Ok(session)
+    }
+
     /// Makes sure that an owner may have one more session.
     fn make_room_for_session(&self, owner: &Owner) -> Result<(), InterpreterError> {
-        if self.store.make_room_for_session(owner)? {
+        if self.store.make_room_for_session(owner, || self.kernels.live_of(owner))? {
             return Ok(());
         }
         Err(InterpreterError::TooManySessions { max: self.store.quota().owner_sessions })

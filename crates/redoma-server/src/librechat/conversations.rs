@@ -56,7 +56,7 @@ impl Conversations {
             }
         }
         // Without the lock: this waits for the disk.
-        let session = interpreter.open_session(principal, None, None, None)?.id;
+        let session = interpreter.open_conversation(principal)?.id;
         Ok(Target::Session(self.table().insert(&principal.owner, name, known.as_ref(), session)))
     }
 }

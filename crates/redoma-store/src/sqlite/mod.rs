@@ -45,8 +45,9 @@ const BUSY: Duration = Duration::from_secs(10);
 /// Connections for reading that are kept open. More are opened when more threads read at once, and closed after use: each
 /// holds descriptors and a page cache.
 const MAX_IDLE_READERS: usize = 8;
-/// KiB of pages that each connection may cache.
-const CACHE_KIB: i64 = 1024;
+/// KiB of pages that a connection for reading may cache, and the one that writes. What is beyond that is in the host's cache.
+const READER_CACHE_KIB: i64 = 256;
+const WRITER_CACHE_KIB: i64 = 1024;
 
 #[derive(Debug)]
 pub struct Sqlite {
@@ -61,7 +62,7 @@ pub struct Sqlite {
 
 impl Sqlite {
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let connection = connect(path)?;
+        let connection = connect(path, WRITER_CACHE_KIB)?;
         migrate(path, &connection)?;
         let writer = Writer::new(connection);
         Ok(Self {
@@ -105,7 +106,7 @@ impl Sqlite {
 
     fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let idle = self.readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let connection = idle.map_or_else(|| connect(&self.path), Ok)?;
+        let connection = idle.map_or_else(|| connect(&self.path, READER_CACHE_KIB), Ok)?;
         let result = work(&connection);
         let mut idle = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < MAX_IDLE_READERS {
@@ -134,14 +135,14 @@ impl Drop for Sqlite {
     }
 }
 
-fn connect(path: &Path) -> Result<Connection, StoreError> {
+fn connect(path: &Path, cache_kib: i64) -> Result<Connection, StoreError> {
     let open = || -> rusqlite::Result<Connection> {
         let connection = Connection::open(path)?;
         connection.busy_timeout(BUSY)?;
         use_log(&connection)?;
         connection.pragma_update(None, "trusted_schema", false)?;
         // A negative number is in KiB, a positive one in pages.
-        connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
+        connection.pragma_update(None, "cache_size", -cache_kib)?;
         connection.set_prepared_statement_cache_capacity(64);
         Ok(connection)
     };

@@ -192,13 +192,17 @@ pub(super) fn evict(
 ) -> Result<Vec<Session>, StoreError> {
     let sql = "SELECT id FROM sessions WHERE client = ? AND user = ? AND is_single = 1 AND files = 0 AND name IS NULL \
                ORDER BY used_at LIMIT ?";
-    let limit = i64::try_from(count).unwrap_or(i64::MAX);
+    // More than have to go: some may be in use.
+    let limit = i64::try_from(count.saturating_mul(4)).unwrap_or(i64::MAX);
     let found: rusqlite::Result<Vec<String>> = connection
         .prepare_cached(sql)?
         .query_map(params![owner.client, user_column(owner), limit], |row| row.get(0))?
         .collect();
     let mut gone = Vec::new();
     for id in found? {
+        if gone.len() >= count {
+            break;
+        }
         gone.extend(remove(connection, &parse(&id)?, |session| may(&session.id))?);
     }
     Ok(gone)

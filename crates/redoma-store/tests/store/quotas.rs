@@ -1,3 +1,5 @@
+use std::collections::HashSet;
+
 use super::*;
 
 fn limited(folder: &Path, quota: Quota) -> Store {
@@ -117,7 +119,7 @@ fn run_in(store: &Store, session: &Session, number: u64, bytes: usize) {
 
 /// A session that a single run begins, as `POST /api/v1/executions` does.
 fn single_run(store: &Store, user: &str, number: u64, bytes: usize) -> Session {
-    assert!(store.make_room_for_session(&owner(user)).unwrap());
+    assert!(store.make_room_for_session(&owner(user), HashSet::new).unwrap());
     let session = store.draft_session(new_session(owner(user), Retention::Forever)).unwrap();
     let execution = Some(run(number, bytes));
     let outcome = Outcome { begins: true, is_single_run: true, execution, ..Outcome::default() };
@@ -183,12 +185,25 @@ fn single_runs_without_files_make_room_and_nothing_else_does() {
     for session in store.sessions(&query).unwrap() {
         put(&store, &session, "a", b"a");
     }
-    while store.make_room_for_session(&owner("ana")).unwrap() {
+    while store.make_room_for_session(&owner("ana"), HashSet::new).unwrap() {
         store.open_session(new_session(owner("ana"), Retention::Forever)).unwrap();
     }
     assert_eq!(store.sessions(&query).unwrap().len(), 10);
-    assert!(store.make_room_for_session(&owner("ben")).unwrap());
+    assert!(store.make_room_for_session(&owner("ben"), HashSet::new).unwrap());
     store.remove_session(&kept.id).unwrap().unwrap();
-    assert!(store.make_room_for_session(&owner("ana")).unwrap());
+    assert!(store.make_room_for_session(&owner("ana"), HashSet::new).unwrap());
     assert_eq!(wrong(&store), Vec::<String>::new());
+}
+
+#[test]
+fn a_session_with_live_variables_does_not_make_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = limited(folder.path(), Quota { owner_sessions: 2, ..PLENTY });
+    let (one, two) = (single_run(&store, "ana", 1, 100), single_run(&store, "ana", 2, 100));
+    let both = HashSet::from([one.id.clone(), two.id.clone()]);
+    assert!(!store.make_room_for_session(&owner("ana"), || both).unwrap());
+    let first = HashSet::from([one.id.clone()]);
+    assert!(store.make_room_for_session(&owner("ana"), || first).unwrap());
+    assert!(store.session(&one.id).unwrap().is_some());
+    assert!(store.session(&two.id).unwrap().is_none());
 }
