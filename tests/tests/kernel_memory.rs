@@ -90,3 +90,36 @@ fn runs_leave_no_objects_in_the_kernels_caches() {
         }
     }
 }
+
+#[test]
+fn record_locks_take_little_memory_of_the_host() {
+    // The caches can be read by root alone.
+    if Mode::Root.unavailable().is_some() {
+        return;
+    }
+    let code = "
+import fcntl, os, struct, time
+for number in range(900):
+    file = os.open(f'/tmp/{number}', os.O_RDWR | os.O_CREAT)
+    for byte in range(300):
+        fcntl.fcntl(file, fcntl.F_SETLK, struct.pack('hhqqi', fcntl.F_WRLCK, 0, byte * 2, 1, 0))
+end = time.process_time() + 1
+while time.process_time() < end: pass
+print('holds 270000')";
+    for mode in Mode::available() {
+        for way in Way::BOTH {
+            let before = Snapshot::take().cache("file_lock_cache").objects;
+            let mut command = redoma(mode, ["run"]);
+            command.args(way.flags()).args(["--lang", "py", "-c", code]);
+            let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+            let mut peak = before;
+            while child.try_wait().unwrap().is_none() {
+                peak = peak.max(Snapshot::take().cache("file_lock_cache").objects);
+            }
+            let output = child.wait_with_output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{mode:?} {way:?}: it was not ended");
+            let grown = peak.saturating_sub(before);
+            assert!(grown < 200_000, "{mode:?} {way:?}: {grown} locks at once");
+        }
+    }
+}

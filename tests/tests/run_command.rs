@@ -636,3 +636,39 @@ server.listen(0, '::', () => {
         }
     }
 }
+
+#[test]
+fn programs_that_lock_files_work_as_ever() {
+    let code = "
+import fcntl, multiprocessing, os, sqlite3, time
+for mode in ('delete', 'wal'):
+    base = sqlite3.connect(f'{mode}.db', isolation_level=None)
+    assert base.execute(f'pragma journal_mode={mode}').fetchone() == (mode,)
+    base.execute('create table t (a)')
+    def add(number):
+        own = sqlite3.connect(f'{mode}.db', isolation_level=None, timeout=60)
+        for value in range(200):
+            own.execute('insert into t values (?)', (value,))
+    workers = [multiprocessing.Process(target=add, args=(number,)) for number in range(3)]
+    for worker in workers: worker.start()
+    for worker in workers: worker.join()
+    assert base.execute('select count(*) from t').fetchone() == (600,)
+with open('lock', 'w') as file:
+    for number in range(20_000):
+        fcntl.lockf(file, fcntl.LOCK_EX, 1, number * 2)
+        fcntl.lockf(file, fcntl.LOCK_UN, 1, number * 2)
+    for number in range(1000):
+        fcntl.lockf(file, fcntl.LOCK_EX, 1, number * 2)
+    for _ in range(1000):
+        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_UN)
+end = time.process_time() + 0.5
+while time.process_time() < end: pass
+assert os.system('flock other.lock true') == 0
+print('all locked')
+";
+    for mode in Mode::available() {
+        let report = run_json(mode, ["--lang", "py", "--wall", "2m", "-c", code]);
+        assert_eq!(report.stdout.text, "all locked\n", "{mode:?}: {:?} {}", report.limit, report.stderr.text);
+    }
+}

@@ -187,6 +187,30 @@ impl DiskUse {
     }
 }
 
+/// When to count a sandbox's record locks: after each [`LOCKS_AFTER`] of CPU time, in which it can take some 100,000.
+#[derive(Debug, Default)]
+pub(crate) struct LockWatch {
+    counted_at: Duration,
+}
+
+/// See [`LockWatch`].
+const LOCKS_AFTER: Duration = Duration::from_millis(100);
+
+impl LockWatch {
+    pub(crate) fn from(cpu: Option<Duration>) -> Self {
+        Self { counted_at: cpu.unwrap_or_default() }
+    }
+
+    /// Whether it has too many, as far as that is looked at now. `cpu` is what the sandbox has used so far.
+    pub(crate) fn has_too_many(&mut self, cpu: Duration, sandbox: &Sandbox) -> bool {
+        if cpu.saturating_sub(self.counted_at) < LOCKS_AFTER || Weakening::from_environment().has("locks") {
+            return false;
+        }
+        self.counted_at = cpu;
+        sandbox.has_too_many_locks()
+    }
+}
+
 pub(crate) struct Supervisor<'a> {
     pub(crate) sandbox: &'a mut Sandbox,
     pub(crate) group: Option<&'a dyn Group>,
@@ -222,6 +246,7 @@ impl Supervisor<'_> {
         let mut input = InputBuffer::default();
         let mut breather = Breather::default();
         let mut stands_still = false;
+        let mut locks = LockWatch::default();
         let mut next_sample = start + self.until_next_sample(Some(self.limits.cpu_time.0));
         let event = loop {
             let now = Instant::now();
@@ -258,6 +283,11 @@ impl Supervisor<'_> {
                 let cpu_left = self.sample(&mut watched);
                 if cpu_left.is_some_and(|left| left.is_zero()) {
                     watched.stop = Some(Stop::Limit(LimitName::CpuTime));
+                    break None;
+                }
+                let cpu = cpu_left.map(|left| self.limits.cpu_time.0.saturating_sub(left));
+                if locks.has_too_many(cpu.unwrap_or_else(|| start.elapsed()), self.sandbox) {
+                    watched.stop = Some(Stop::Limit(LimitName::Memory));
                     break None;
                 }
                 next_sample = Instant::now() + self.until_next_sample(cpu_left);

@@ -149,7 +149,7 @@ pub(crate) fn build(prepared: &Prepared<'_>, maker: Maker) -> Result<Built, Fail
 
     let root = mounts::build_root(plan)?;
     let root = mounts::change_root(plan, root)?;
-    let folders = [root.workspace.as_fd(), root.beside.as_fd()];
+    let folders = [root.workspace.as_fd(), root.beside.as_fd(), root.locks.as_fd()];
     Report::Ready.send_with_fds(talk, &folders).at(Step::OpenWorkspace)?;
 
     // By now the supervisor has made the cgroup. On version 1 the `tasks` files come along, to write oneself into.

@@ -20,6 +20,7 @@
 //! | `recluse.rs` | a process of our own that reads what nobody trusts |
 //! | `landlock.rs`, `seccomp/` | the two walls that stay when all else has failed |
 //! | `cgroup/` | limits for the whole tree, on version 1 and version 2 |
+//! | `locks.rs` | how many record locks a sandbox holds |
 //! | `host_uid.rs` | a host uid for each live sandbox |
 //! | `janitor.rs` | nothing is left, even if the supervisor is killed |
 //! | `violations.rs` | what the kernel says of those who ran into a wall |
@@ -36,6 +37,7 @@ mod init;
 pub mod janitor;
 pub mod kernel;
 pub mod landlock;
+mod locks;
 mod mounts;
 mod network;
 pub mod nursery;
@@ -51,6 +53,7 @@ mod warm;
 mod weakening;
 
 pub use credentials::as_user;
+pub use locks::MAX_LOCKS;
 pub use plan::{Ids, Plan, PlanError, Program, Rlimits, Role, Scratch, TreeEntry, Workspace, own_inodes};
 pub use spawn::{Event, Sandbox, Starting, Stdio, above_stdio};
 pub use step::{JailError, Step};

@@ -16,6 +16,7 @@ use rustix::mount::{
 };
 
 use crate::enter::{At, Failure};
+use crate::locks::LockList;
 use crate::plan::{Plan, Role, TreeEntry};
 use crate::step::Step;
 use crate::sys;
@@ -83,13 +84,14 @@ pub(crate) fn open_sources(plan: &Plan) -> Result<(), Failure> {
 
 /// The pieces that [`change_root`] goes on with.
 #[derive(Debug)]
-pub(crate) struct Root {
+pub(crate) struct Unsealed {
     root: OwnedFd,
     scratch: OwnedFd,
+    locks: OwnedFd,
 }
 
 /// Builds the new root on top of the old one, complete but for what must be mounted from within.
-pub(crate) fn build_root(plan: &Plan) -> Result<Root, Failure> {
+pub(crate) fn build_root(plan: &Plan) -> Result<Unsealed, Failure> {
     let options = [(c"size", c"4m"), (c"nr_inodes", c"4096"), (c"mode", c"0755")];
     let root = new_file_system(c"tmpfs", &options, NOSUID_NODEV).at(Step::BuildRoot)?;
     attach(&root, CWD, c"/").at(Step::BuildRoot)?;
@@ -116,7 +118,8 @@ pub(crate) fn build_root(plan: &Plan) -> Result<Root, Failure> {
     if plan.role == Role::Code && !plan.weakening.has("forbid_namespaces") {
         forbid_namespaces(&proc).at(Step::ForbidNamespaces)?;
     }
-    Ok(Root { root, scratch })
+    let locks = LockList::open(&proc).at(Step::MountProc)?;
+    Ok(Unsealed { root, scratch, locks })
 }
 
 /// What is left in hand of a finished root.
@@ -128,11 +131,13 @@ pub(crate) struct Sealed {
     pub(crate) beside: OwnedFd,
     /// The writable file system as a whole.
     pub(crate) scratch: OwnedFd,
+    /// Where the sandbox's record locks are listed.
+    pub(crate) locks: OwnedFd,
 }
 
 /// Makes the new root the only one, finishes the workspace and seals everything.
-pub(crate) fn change_root(plan: &Plan, built: Root) -> Result<Sealed, Failure> {
-    let Root { root, scratch } = built;
+pub(crate) fn change_root(plan: &Plan, built: Unsealed) -> Result<Sealed, Failure> {
+    let Unsealed { root, scratch, locks } = built;
     rustix::process::fchdir(&root).at(Step::PivotRoot)?;
     rustix::process::pivot_root(c".", c".").at(Step::PivotRoot)?;
     // The old root now lies on top of the new one at the same place: take it off, and it is gone for good.
@@ -155,7 +160,7 @@ pub(crate) fn change_root(plan: &Plan, built: Root) -> Result<Sealed, Failure> {
         sys::add_mount_attributes(root.as_fd(), MountAttrFlags::MOUNT_ATTR_RDONLY.bits().into(), false)
             .at(Step::SealRoot)?;
     }
-    Ok(Sealed { workspace, beside, scratch })
+    Ok(Sealed { workspace, beside, scratch, locks })
 }
 
 /// Gives a finished root's scratch another quota.

@@ -18,6 +18,7 @@ use crate::SANDBOX_ID;
 use crate::cgroup::{Entry, Group};
 use crate::enter::{self, Failure, Prepared};
 use crate::host_uid;
+use crate::locks::LockList;
 use crate::network::MadeBy;
 use crate::plan::{Ids, Plan, Role};
 use crate::seccomp::Leave;
@@ -36,7 +37,7 @@ pub struct Stdio<F> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Report {
     Failed(Failure),
-    /// The root is complete; the workspace comes along, and the folder beside it.
+    /// The root is complete; the workspace comes along, the folder beside it, and the list of locks.
     Ready,
     /// Everything is done that can be before somebody needs this sandbox.
     Waiting,
@@ -158,7 +159,7 @@ impl Report {
 }
 
 /// At most so many descriptors come with a report.
-const MOST_REPORTED: usize = 2;
+const MOST_REPORTED: usize = 3;
 
 /// At most so many descriptors come with a go: a cgroup's `tasks` file on each version 1 hierarchy.
 const MOST_FDS: usize = 8;
@@ -215,13 +216,14 @@ pub struct Sandbox {
 pub(crate) struct Folders {
     workspace: OwnedFd,
     beside: OwnedFd,
+    locks: LockList,
 }
 
 impl Folders {
     /// As they come with a report.
     pub(crate) fn new(fds: impl IntoIterator<Item = OwnedFd>) -> Option<Self> {
         let mut fds = fds.into_iter();
-        Some(Self { workspace: fds.next()?, beside: fds.next()? })
+        Some(Self { workspace: fds.next()?, beside: fds.next()?, locks: LockList::new(fds.next()?) })
     }
 }
 
@@ -394,6 +396,11 @@ impl Sandbox {
     /// The folder with what the code made or changed. Stays valid after the sandbox has ended.
     pub fn workspace(&self) -> BorrowedFd<'_> {
         self.folders.workspace.as_fd()
+    }
+
+    /// Whether it holds more record locks than a sandbox may.
+    pub fn has_too_many_locks(&self) -> bool {
+        self.folders.locks.is_too_long()
     }
 
     /// A folder on the same file system that no code gets to.

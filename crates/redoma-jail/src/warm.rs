@@ -97,7 +97,7 @@ fn split(
     let mut keep = [prepared.talk, line.as_raw_fd(), root.scratch.as_raw_fd()];
     keep.sort_unstable();
     sys::close_all_but(&keep).at(Step::Init)?;
-    std::mem::forget((inner_line, oom_score, root.workspace, root.beside));
+    std::mem::forget((inner_line, oom_score, root.workspace, root.beside, root.locks));
     Ok(Side::Init(Waiting { program, line, scratch: root.scratch }))
 }
 

@@ -259,6 +259,8 @@ mod tests {
     fn clone_is_allowed_without_namespaces_only() {
         let threads = 0x003d_0f00u64; // what pthread_create asks for
         assert_eq!(decision(libc::SYS_clone, [threads, 0, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(decision(libc::SYS_clone, [17, 0, 0, 0, 0, 0]), ALLOW, "a process");
+        assert_ne!(decision(libc::SYS_clone, [0x411, 0, 0, 0, 0, 0]), ALLOW, "one that shares descriptors");
         for namespace in [
             libc::CLONE_NEWNS,
             libc::CLONE_NEWCGROUP,

@@ -194,15 +194,20 @@ const fn when_masked(argument: u8, mask: u32, one_of: &'static [u32]) -> Conditi
     Condition { mask, ..when(argument, one_of) }
 }
 
-/// `clone`: threads and processes, but no namespaces.
-const CLONE: &[&[Condition]] = &[&[when_masked(0, NAMESPACE_FLAGS, &[0])]];
+const THREAD: u32 = libc::CLONE_THREAD as u32;
+const SHARED_FILES: u32 = libc::CLONE_FILES as u32;
+/// `clone`: threads and processes, but no namespaces, and no processes that share their descriptors: a record lock of
+/// theirs would outlive the process that took it, and could not be counted any more (`locks.rs`).
+const CLONE: &[&[Condition]] =
+    &[&[when_masked(0, NAMESPACE_FLAGS | THREAD | SHARED_FILES, &[0, THREAD, THREAD | SHARED_FILES])]];
 
 /// Huge pages come from a pool of the host's that the memory limit does not count.
 const NO_HUGE_MMAP: &[&[Condition]] = &[&[when_masked(3, libc::MAP_HUGETLB as u32, &[0])]];
 const NO_HUGE_SHM: &[&[Condition]] = &[&[when_masked(2, libc::SHM_HUGETLB as u32, &[0])]];
 const NO_HUGE_MEMFD: &[&[Condition]] = &[&[when_masked(1, libc::MFD_HUGETLB, &[0])]];
 
-/// Not `F_NOTIFY` (see the watches above) and not leases, which make others wait for a file.
+/// Not `F_NOTIFY` (see the watches above), not leases, which make others wait for a file, and not locks of open files
+/// (`F_OFD_SETLK`), which belong to no process and can't be counted (`locks.rs`).
 const FCNTLS: &[Condition] = &[when(
     1,
     &[
@@ -220,9 +225,6 @@ const FCNTLS: &[Condition] = &[when(
         11, // F_GETSIG
         15, // F_SETOWN_EX
         16, // F_GETOWN_EX
-        libc::F_OFD_GETLK as u32,
-        libc::F_OFD_SETLK as u32,
-        libc::F_OFD_SETLKW as u32,
         libc::F_DUPFD_CLOEXEC as u32,
         libc::F_SETPIPE_SZ as u32,
         libc::F_GETPIPE_SZ as u32,

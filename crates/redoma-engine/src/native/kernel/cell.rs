@@ -17,7 +17,7 @@ use crate::frames::{Piece, Splitter, note_refused};
 use crate::kernel::KernelHandle as _;
 use crate::pipes::{CHUNK, Pipes, pass_on, read_piece};
 use crate::request::RunError;
-use crate::supervise::{Cancel, DiskUse, Observer, SAMPLE, Stop, Watched};
+use crate::supervise::{Cancel, DiskUse, LockWatch, Observer, SAMPLE, Stop, Watched};
 
 /// Code up to this length comes in one message, with what is said about it; more in pieces of it.
 const ONE_MESSAGE: usize = 48 << 10;
@@ -139,6 +139,7 @@ impl Watching<'_> {
         let mut shown = Shown { taken: self.splitter.taken(), ..Shown::default() };
         let mut deadline = start + self.limits.wall.0;
         let mut next_sample = start + SAMPLE;
+        let mut locks = LockWatch::from(self.before.cpu);
         let told = self.tell(language, code, number, deadline);
         self.lineage.prepare_line();
         loop {
@@ -184,8 +185,14 @@ impl Watching<'_> {
             if Instant::now() >= next_sample {
                 next_sample = Instant::now() + SAMPLE;
                 self.interrupts.repeat();
-                if self.sample(&mut seen.watched) {
+                let cpu = self.sample(&mut seen.watched);
+                let used = cpu.map(|now| now.saturating_sub(self.before.cpu.unwrap_or_default()));
+                if used.is_some_and(|used| used >= self.limits.cpu_time.0) {
                     seen.watched.stop = Some(Stop::Limit(LimitName::CpuTime));
+                    break;
+                }
+                if locks.has_too_many(cpu.unwrap_or_else(|| start.elapsed()), self.sandbox) {
+                    seen.watched.stop = Some(Stop::Limit(LimitName::Memory));
                     break;
                 }
             }
@@ -304,15 +311,14 @@ impl Watching<'_> {
         }
     }
 
-    /// Looks at usage; whether its CPU time is over.
-    fn sample(&self, watched: &mut Watched) -> bool {
+    /// Looks at usage; the CPU time that the whole sandbox has used so far.
+    fn sample(&self, watched: &mut Watched) -> Option<Duration> {
         watched.disk.look(self.sandbox.workspace());
-        let Some(group) = self.group else { return false };
+        let group = self.group?;
         if let Some(count) = group.pids_current() {
             watched.pids_seen = watched.pids_seen.max(count.saturating_sub(1));
         }
-        let used = group.cpu_time().map(|now| now.saturating_sub(self.before.cpu.unwrap_or_default()));
-        used.is_some_and(|used| used >= self.limits.cpu_time.0)
+        group.cpu_time()
     }
 
     fn wait(&self, timeout: Duration, can_be_cancelled: bool) -> Result<Ready, RunError> {
