@@ -86,6 +86,8 @@ pub fn doctor(global: &Global, arguments: &DoctorArguments) -> anyhow::Result<Ex
         }
     }
     checks.push(audit_log());
+    checks.push(core_dumps(&sysctl("kernel.core_pattern").unwrap_or_default()));
+    checks.push(processor(&vulnerabilities()));
     checks.extend(runtime(&config, &data_dir));
     if checks.iter().all(|check| check.status != Status::Missing) {
         checks.push(whole_sandbox(&host, &config, &waived, &data_dir));
@@ -229,6 +231,55 @@ fn audit_log() -> Check {
     }
 }
 
+/// The limit that sandboxes have on core files keeps a handler behind a pipe from being started, and no file is written. A
+/// socket (`@`, Linux 6.16) is connected to whatever the limit says.
+fn core_dumps(pattern: &str) -> Check {
+    let name = "core dumps";
+    if pattern.starts_with('@') {
+        return Check::warning(
+            name,
+            format!(
+                "core_pattern is `{pattern}`: each crash in a sandbox is sent to the host's dump handler"
+            ),
+            "have dumps handled by a pipe: `sysctl -w 'kernel.core_pattern=|/path/to/handler %P'`",
+        );
+    }
+    Check::ok(name, "crashes in sandboxes start no handler and leave no file")
+}
+
+/// What the kernel says of the processor's known flaws, by name.
+fn vulnerabilities() -> Vec<(String, String)> {
+    let Ok(entries) = std::fs::read_dir("/sys/devices/system/cpu/vulnerabilities") else { return Vec::new() };
+    let mut found: Vec<_> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let state = std::fs::read_to_string(entry.path()).ok()?;
+            Some((entry.file_name().to_string_lossy().into_owned(), state.trim().to_owned()))
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+/// Sandboxes share the processor. A flaw that the kernel leaves open can let one read another's memory, and no wall of the
+/// jail stands before that.
+fn processor(vulnerabilities: &[(String, String)]) -> Check {
+    let name = "processor";
+    let open: Vec<_> = vulnerabilities
+        .iter()
+        .filter(|(_, state)| state.starts_with("Vulnerable"))
+        .map(|(flaw, _)| flaw.as_str())
+        .collect();
+    if open.is_empty() {
+        return Check::ok(name, "the kernel knows of no flaw that it leaves open");
+    }
+    Check::warning(
+        name,
+        format!("the kernel leaves known flaws open: {}", open.join(", ")),
+        "boot without `mitigations=off`, with the processor's newest microcode; in a VM, the host decides",
+    )
+}
+
 fn runtime(config: &Config, data_dir: &Path) -> Vec<Check> {
     let runtime = match config.profile(None).map(|profile| Runtime::find(&profile.runtime, data_dir)) {
         Ok(Ok(runtime)) => runtime,
@@ -323,4 +374,27 @@ fn print(report: &Report, json: bool) -> anyhow::Result<()> {
         println!("Not ready: runs are refused until what is MISSING is mended.");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dump_handler_at_a_socket_is_warned_of() {
+        assert_eq!(core_dumps("@/run/systemd/coredump").status, Status::Warning);
+        assert_eq!(core_dumps("@@/run/systemd/coredump").status, Status::Warning);
+        assert_eq!(core_dumps("|/usr/lib/systemd/systemd-coredump %P").status, Status::Ok);
+        assert_eq!(core_dumps("core").status, Status::Ok);
+    }
+
+    #[test]
+    fn flaws_that_the_kernel_leaves_open_are_named() {
+        let state = |flaw: &str, state: &str| (flaw.to_owned(), state.to_owned());
+        let closed = [state("meltdown", "Not affected"), state("spectre_v2", "Mitigation: Retpolines")];
+        assert_eq!(processor(&closed).status, Status::Ok);
+        let open = processor(&[state("mds", "Vulnerable: Clear CPU buffers attempted, no microcode")]);
+        assert_eq!(open.status, Status::Warning);
+        assert!(open.found.ends_with(": mds"), "{}", open.found);
+    }
 }
