@@ -38,7 +38,7 @@ const BY_DESIGN: &[(&str, &str, &str)] = &[
     ),
     ("", "ESCAPED: /proc/2/cmdline: /opt/python/bin/python3", "the kernel, whose child the cell's bash is"),
     ("", "ESCAPED: descriptor 0 is /dev/null", "a cell has no standard input"),
-    ("", "ESCAPED: 6 /dev/null b''", "a cell has no standard input"),
+    ("", "ESCAPED: 5 /dev/null b''", "a cell has no standard input"),
     ("", "ESCAPED: descriptor 199 is /memfd:cell", "where a cell of bash writes down what its variables are"),
     (
         "namespaces::",
