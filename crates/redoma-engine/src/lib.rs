@@ -67,6 +67,7 @@ mod supervise;
 mod tools;
 mod transcript;
 mod turns;
+mod uncounted;
 mod wall_clock;
 mod weights;
 mod workspace;

@@ -21,6 +21,7 @@ use crate::capture::{Capture, Stream};
 use crate::meter::Phase;
 use crate::pipes::{CHUNK, InputBuffer, Pipes, Stdin, pass_on, pass_on_all, read_piece};
 use crate::tools::{ToolCall, Tools};
+use crate::uncounted;
 use crate::wall_clock::WallClock;
 use crate::workspace::Room;
 
@@ -290,6 +291,10 @@ impl Supervisor<'_> {
                     watched.stop = Some(Stop::Limit(LimitName::Memory));
                     break None;
                 }
+                if self.holds_too_much(&watched) {
+                    watched.stop = Some(Stop::Limit(LimitName::Nofile));
+                    break None;
+                }
                 next_sample = Instant::now() + self.until_next_sample(cpu_left);
             }
         };
@@ -408,6 +413,11 @@ impl Supervisor<'_> {
             watched.pids_seen = watched.pids_seen.max(count.saturating_sub(1));
         }
         Some(self.limits.cpu_time.0.saturating_sub(group.cpu_time()?))
+    }
+
+    fn holds_too_much(&self, watched: &Watched) -> bool {
+        self.group
+            .is_some_and(|group| uncounted::is_too_much(self.sandbox, group, self.limits, watched.pids_seen))
     }
 
     /// Near its end CPU time can run out on all cores at once: look again when it could be so.

@@ -269,7 +269,7 @@ fn remove(leftovers: &Leftovers, family: &str) {
     match &leftovers.made {
         Made::OneRun { cgroup_folders } => {
             for folder in cgroup_folders {
-                cgroup::remove_folder(folder, patience);
+                cgroup::empty_and_remove_folder(folder, patience);
             }
         }
         Made::AllOfThisProcess => {

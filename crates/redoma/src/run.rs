@@ -351,7 +351,10 @@ fn describe(limit: LimitName, limits: &Limits) -> String {
         LimitName::Disk => format!("disk limit of {}", limits.disk),
         LimitName::Files => format!("limit of {} files", limits.files),
         LimitName::Output => format!("output limit of {}", limits.output),
-        LimitName::Nofile => format!("limit of {} open files", limits.nofile),
+        // On one process it ends nothing; what ends a run is the one on all of them.
+        LimitName::Nofile => {
+            format!("limit on open files and TCP connections of all processes (nofile is {})", limits.nofile)
+        }
         LimitName::Io => format!("disk read limit of {}/s", limits.io.unwrap_or(ByteSize(0))),
     }
 }

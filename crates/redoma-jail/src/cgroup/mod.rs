@@ -304,10 +304,23 @@ pub(crate) fn sweep(parents: &[PathBuf], is_left: impl Fn(&str) -> bool, patienc
         for entry in entries.flatten() {
             let name = entry.file_name();
             if name.to_str().is_some_and(&is_left) {
-                remove_folder(&entry.path(), patience);
+                empty_and_remove_folder(&entry.path(), patience);
             }
         }
     }
+}
+
+/// The same for a group whose processes may still be ending, by a janitor: waits for their end to free what they leave in
+/// the kernel's caches.
+pub(crate) fn empty_and_remove_folder(folder: &Path, patience: Duration) -> bool {
+    let group = Folder::new(folder.to_owned());
+    let start = Instant::now();
+    while !group.members().is_empty() && start.elapsed() < patience {
+        group.kill_members();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    group.free_caches();
+    remove_folder(folder, patience.saturating_sub(start.elapsed()))
 }
 
 /// Ends what is left in a group's folder and removes it, trying for as long as `patience`: the kernel may need a
@@ -507,6 +520,16 @@ impl Folder {
         self.counter(file)?.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok())
     }
 
+    /// Tells the kernel to free what it can of a memory group that leaves much: see [`MAX_KERNEL_MEMORY_LEFT`].
+    fn free_caches(&self) {
+        let first = self.text("memory.kmem.usage_in_bytes").and_then(|text| text.trim().parse().ok());
+        let second = || self.keyed("memory.stat", "kernel ");
+        if first.or_else(second).is_some_and(|bytes: u64| bytes > MAX_KERNEL_MEMORY_LEFT) {
+            let bytes = self.number("memory.current").unwrap_or(0).to_string();
+            let _ = self.write("memory.force_empty", "0").or_else(|_| self.write("memory.reclaim", &bytes));
+        }
+    }
+
     fn members(&self) -> Vec<rustix::process::Pid> {
         let text = self.text("cgroup.procs").unwrap_or_default();
         let numbers = text.lines().filter_map(|line| line.parse().ok());
@@ -577,6 +600,11 @@ fn may_write(folder: &Path) -> bool {
     use rustix::fs::{Access, access};
     access(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok()
 }
+
+/// Kernel memory that a group may leave in the host's caches when it goes. Names that a program looked up and that do not
+/// exist stay there (each 192 bytes, charged to the group until it is gone); with more of them than an honest program
+/// leaves, the kernel is told to free what it can.
+const MAX_KERNEL_MEMORY_LEFT: u64 = 8 << 20;
 
 /// The longest time for which a group's removal is waited for before the janitor has to.
 pub const REMOVAL_PATIENCE: Duration = Duration::from_secs(5);

@@ -296,6 +296,7 @@ impl Drop for V1Group {
         if let Some(weight) = self.weight.get() {
             weight.end();
         }
+        self.memory.free_caches();
         self.tasks.clear();
         let Self { memory, pids, cpu, cpuacct, blkio, .. } = self;
         for folder in [memory, pids, cpu, cpuacct].into_iter().chain(blkio) {

@@ -259,6 +259,7 @@ impl Drop for V2Group {
         if let Some(weight) = self.weight.get() {
             weight.end();
         }
+        self.folder.free_caches();
         self.handle = None;
         self.folder.let_go();
         if !remove_folder(&self.folder.path, super::REMOVAL_PATIENCE) {

@@ -18,6 +18,7 @@ use crate::kernel::KernelHandle as _;
 use crate::pipes::{CHUNK, Pipes, pass_on, read_piece};
 use crate::request::RunError;
 use crate::supervise::{Cancel, DiskUse, LockWatch, Observer, SAMPLE, Stop, Watched};
+use crate::uncounted;
 
 /// Code up to this length comes in one message, with what is said about it; more in pieces of it.
 const ONE_MESSAGE: usize = 48 << 10;
@@ -193,6 +194,14 @@ impl Watching<'_> {
                 }
                 if locks.has_too_many(cpu.unwrap_or_else(|| start.elapsed()), self.sandbox) {
                     seen.watched.stop = Some(Stop::Limit(LimitName::Memory));
+                    break;
+                }
+                let processes = seen.watched.pids_seen;
+                if self
+                    .group
+                    .is_some_and(|group| uncounted::is_too_much(self.sandbox, group, self.limits, processes))
+                {
+                    seen.watched.stop = Some(Stop::Limit(LimitName::Nofile));
                     break;
                 }
             }
