@@ -30,6 +30,16 @@ const EXPLAINED: [&str; 9] = [
     "PageTables",
 ];
 
+/// Slab caches that grow with the files that processes of the host read, and with looks at `/proc`.
+const NOISY_CACHES: [&str; 6] = [
+    "ext4_inode_cache",
+    "buffer_head",
+    "radix_tree_node",
+    "proc_inode_cache",
+    "jbd2_journal_head",
+    "ext4_groupinfo_4k",
+];
+
 /// Number of slab caches and vmalloc callers that a [`Growth`] names.
 const MAX_NAMED: usize = 6;
 
@@ -82,6 +92,27 @@ impl Snapshot {
         ["Slab", "VmallocUsed", "Percpu", "PageTables"].iter().map(|name| self.counter(name)).sum()
     }
 
+    /// The same without page tables and without caches that fill with whatever any process of the host reads: a measure of
+    /// what one sandbox did on a machine that does other things, too.
+    pub fn quiet_kernel(&self) -> u64 {
+        let noise: u64 = NOISY_CACHES.iter().map(|name| self.cache(name).bytes).sum();
+        let all: u64 = ["Slab", "VmallocUsed", "Percpu"].iter().map(|name| self.counter(name)).sum();
+        all.saturating_sub(noise)
+    }
+
+    /// Only what the kernel allocates without charging it to a group, as far as it can be told by the name of a cache: less
+    /// precise than [`quiet_kernel`](Self::quiet_kernel), but other processes of the host hardly change it. TCP sockets are
+    /// among them: those of connections that wait to be accepted are not charged.
+    pub fn unaccounted(&self) -> u64 {
+        let slab: u64 =
+            self.caches.iter().filter(|(name, _)| !is_accounted(name)).map(|(_, cache)| cache.bytes).sum();
+        let is_stack =
+            |caller: &str| ["kernel_clone", "unpurged", "alloc_thread_stack_node"].contains(&caller);
+        let vmalloc: u64 =
+            self.vmalloc.iter().filter(|(caller, _)| !is_stack(caller)).map(|(_, bytes)| bytes).sum();
+        slab + vmalloc + self.counter("Percpu")
+    }
+
     /// Pages in use that no other counter explains, such as those of pipes and socket buffers. Noisy: free pages that
     /// wait in a list of each CPU count, too.
     pub fn direct_pages(&self) -> u64 {
@@ -114,9 +145,12 @@ impl Snapshot {
                 .map(|name| (name, difference(self.counter(name), before.counter(name))))
                 .collect(),
             kernel: difference(self.kernel(), before.kernel()),
+            quiet_kernel: difference(self.quiet_kernel(), before.quiet_kernel()),
+            unaccounted: difference(self.unaccounted(), before.unaccounted()),
             direct_pages: difference(self.direct_pages, before.direct_pages),
             bpf: difference(self.bpf(), before.bpf()),
             caches: named(&bytes_of(&self.caches), &bytes_of(&before.caches)),
+            dentries: difference(self.cache("dentry").bytes, before.cache("dentry").bytes),
             vmalloc: named(&self.vmalloc, &before.vmalloc),
         }
     }
@@ -128,12 +162,18 @@ pub struct Growth {
     counters: BTreeMap<&'static str, i64>,
     /// See [`Snapshot::kernel`].
     pub kernel: i64,
+    /// See [`Snapshot::quiet_kernel`].
+    pub quiet_kernel: i64,
+    /// See [`Snapshot::unaccounted`].
+    pub unaccounted: i64,
     /// See [`Snapshot::direct_pages`].
     pub direct_pages: i64,
     /// See [`Snapshot::bpf`].
     pub bpf: i64,
     /// The slab caches that grew most, first the one with the largest growth.
     pub caches: Vec<(String, i64)>,
+    /// Names of files that the kernel remembers, those that do not exist among them.
+    pub dentries: i64,
     /// The callers of vmalloc that grew most.
     pub vmalloc: Vec<(String, i64)>,
 }
@@ -213,6 +253,18 @@ impl Charge {
     }
 }
 
+/// The memory of all page tables in a supervisor's sandboxes.
+pub fn page_tables_of(supervisor: u32) -> u64 {
+    let members = |folder: &PathBuf| fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+    let of_process = |pid: &str| -> Option<u64> {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmPTE:"))?;
+        line.split_whitespace().next()?.parse::<u64>().ok().map(|kibibytes| kibibytes * 1024)
+    };
+    let groups = memory_groups_of(supervisor);
+    groups.iter().map(|group| members(group).lines().filter_map(of_process).sum::<u64>()).sum()
+}
+
 /// The memory groups of a supervisor's sandboxes.
 pub fn memory_groups_of(supervisor: u32) -> Vec<PathBuf> {
     host::cgroups_of(supervisor)
@@ -266,6 +318,35 @@ fn parse_vmallocinfo(text: &str) -> BTreeMap<String, u64> {
         *callers.entry(name.to_owned()).or_default() += bytes;
     }
     callers
+}
+
+/// Whether objects of a slab cache are charged to the group of the process that makes them. Caches that the kernel merged with
+/// others tell it by a letter in their common name; of the rest these are known.
+fn is_accounted(cache: &str) -> bool {
+    const KNOWN: [&str; 14] = [
+        "dentry",
+        "filp",
+        "bfilp",
+        "vm_area_struct",
+        "anon_vma",
+        "anon_vma_chain",
+        "task_struct",
+        "signal_cache",
+        "sighand_cache",
+        "files_cache",
+        "mm_struct",
+        "cred_jar",
+        "UNIX",
+        "lsm_file_cache",
+    ];
+    let merged = fs::read_link(Path::new("/sys/kernel/slab").join(cache)).unwrap_or_default();
+    let has_letter =
+        merged.to_str().is_some_and(|name| name.split('-').next().unwrap_or_default().contains('A'));
+    has_letter
+        || KNOWN.contains(&cache)
+        || NOISY_CACHES.contains(&cache)
+        || cache.starts_with("kmalloc-cg-")
+        || cache.ends_with("inode_cache")
 }
 
 /// Callers of vmalloc on behalf of BPF, by the names that kernels since 5.10 have.

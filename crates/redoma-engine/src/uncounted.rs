@@ -2,7 +2,7 @@
 //!
 //! Linux charges most of what a process makes it allocate to the process's memory cgroup, but not all: the inner part of an
 //! eventfd, epoll instance or timerfd, a file lock, the listing that ext4 keeps for an open folder, and a TCP connection
-//! that was not accepted yet, are charged to no group (`tests/tests/kernel_memory.rs` measures them). Nearly all of these
+//! that was not accepted yet, are charged to no group (`tests/tests/kernel_memory` measures them). Nearly all of these
 //! belong to a descriptor. The limit on those is per process; this module bounds their sum, and the number of TCP sockets,
 //! which need no descriptor while they wait to be accepted or closed.
 //!
