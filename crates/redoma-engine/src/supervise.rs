@@ -288,7 +288,7 @@ impl Supervisor<'_> {
                 }
                 let cpu = cpu_left.map(|left| self.limits.cpu_time.0.saturating_sub(left));
                 if locks.has_too_many(cpu.unwrap_or_else(|| start.elapsed()), self.sandbox) {
-                    watched.stop = Some(Stop::Limit(LimitName::Memory));
+                    watched.stop = Some(Stop::Limit(LimitName::Nofile));
                     break None;
                 }
                 if self.holds_too_much(&watched) {

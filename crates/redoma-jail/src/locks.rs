@@ -26,7 +26,7 @@ impl LockList {
         Self(list)
     }
 
-    /// Inside: opens it below the new `/proc`. Where that is not there, neither are locks.
+    /// Inside: opens the list below the new `/proc`. A kernel without the list has no locks.
     pub(crate) fn open(proc: &OwnedFd) -> Result<OwnedFd, Errno> {
         match rustix::fs::openat(proc, c"locks", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
             Err(Errno::NOENT) => {

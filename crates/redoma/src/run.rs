@@ -353,7 +353,10 @@ fn describe(limit: LimitName, limits: &Limits) -> String {
         LimitName::Output => format!("output limit of {}", limits.output),
         // On one process it ends nothing; what ends a run is the one on all of them.
         LimitName::Nofile => {
-            format!("limit on open files and TCP connections of all processes (nofile is {})", limits.nofile)
+            format!(
+                "limit on open files, file locks and TCP connections of all processes (nofile is {})",
+                limits.nofile
+            )
         }
         LimitName::Io => format!("disk read limit of {}/s", limits.io.unwrap_or(ByteSize(0))),
     }

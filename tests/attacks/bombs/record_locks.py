@@ -1,6 +1,6 @@
 # claim: a sandbox holds no more record locks than it may: they take memory of the host that no cgroup counts
 # weaken: locks
-# limit: memory
+# limit: nofile
 import fcntl
 import os
 import struct

@@ -193,7 +193,7 @@ impl Watching<'_> {
                     break;
                 }
                 if locks.has_too_many(cpu.unwrap_or_else(|| start.elapsed()), self.sandbox) {
-                    seen.watched.stop = Some(Stop::Limit(LimitName::Memory));
+                    seen.watched.stop = Some(Stop::Limit(LimitName::Nofile));
                     break;
                 }
                 let processes = seen.watched.pids_seen;
