@@ -327,6 +327,53 @@ fn sessions_full_of_memory_do_not_end_those_of_others() {
     server.kill();
 }
 
+/// Files that programs get are in memory of the server's, which no limit of a sandbox bounds.
+#[test]
+#[expect(clippy::print_stderr, reason = "a skipped test says so")]
+fn files_of_one_user_leave_memory_for_others() {
+    let Some(group) = MemoryGroup::new(800 << 20).filter(|_| Mode::available().contains(&Mode::Root)) else {
+        eprintln!("skipped: needs root and control groups of version 1");
+        return;
+    };
+    let home = Home::new(Mode::Root);
+    home.configure("[profiles.default]\npreload = []\n[engine]\npool_floor = 1\n");
+    let mut server = serve_within(&home, &group);
+    server.wait_until_ready();
+    let session_with = |user: &str, bytes: usize| {
+        let opened =
+            server.post("/api/v1/sessions").key(ADMIN).header("User-Id", user).json(&json!({})).send();
+        let path = format!("/api/v1/sessions/{}", opened.json()["id"].as_str().unwrap());
+        let content = vec![b'x'; bytes];
+        let upload = server.post(&format!("{path}/files")).key(ADMIN).header("User-Id", user);
+        let answer = upload.form(&[], &[("input.txt", &content)]).send();
+        assert_eq!(answer.status, 201, "{}", answer.text());
+        path
+    };
+    let program = |user: &str, path: &str, code: &str| {
+        let body = json!({ "language": "py", "code": code, "stateful": false });
+        server.post(&format!("{path}/executions")).key(ADMIN).header("User-Id", user).json(&body)
+    };
+    let (hostile, victim) = (session_with("hostile", 100 << 20), session_with("victim", 1 << 20));
+    std::thread::scope(|scope| {
+        let wait = "import time; print(len(open('input.txt').read()), flush=True); time.sleep(100)";
+        let held = program("hostile", &hostile, wait);
+        scope.spawn(move || held.try_send());
+        let mut refused = None;
+        eventually("a second program with as many bytes is refused", || {
+            let answer = program("hostile", &hostile, "print(1)").send();
+            let is_refused = answer.status == 429;
+            refused = Some(answer).filter(|_| is_refused);
+            is_refused
+        });
+        let refused = refused.unwrap();
+        assert!(refused.text().contains("as one user may"), "{}", refused.text());
+        let answer = program("victim", &victim, "print(len(open('input.txt').read()))").send();
+        assert_eq!(answer.json()["stdout"]["text"], "1048576\n", "{}", answer.text());
+        kill(server.pid());
+    });
+    server.kill();
+}
+
 #[test]
 fn a_server_killed_among_bombs_starts_again_cleanly() {
     let home = Home::new(Mode::available()[0]);

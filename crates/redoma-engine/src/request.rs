@@ -119,6 +119,12 @@ pub enum RunError {
         "the session's variables are gone: its process ended; the next cell begins with none, and with all files"
     )]
     KernelLost,
+    /// The owner's programs and live sessions hold as much memory for files as one owner may.
+    #[error(
+        "the files of your programs and live sessions hold as much of the server's memory as one user may; try again when some of \
+         them have ended, or end a session"
+    )]
+    InputMemory,
     #[error(
         "the session's process is alive and has not answered in time; nothing is undone. Try again; if this goes on, restart the \
          session"

@@ -111,7 +111,7 @@ impl From<InterpreterError> for Failure {
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
         match &error {
-            RunError::Busy { .. } => Self::busy(error.to_string()),
+            RunError::Busy { .. } | RunError::InputMemory => Self::busy(error.to_string()),
             RunError::Overloaded => Self::overloaded(error.to_string()),
             RunError::Cancelled => Self::new(StatusCode::CONFLICT, "cancelled", error.to_string()),
             RunError::KernelSlow => {

@@ -51,7 +51,7 @@ impl Interpreter {
         let wanted = KernelRequest {
             terms: &terms,
             code: &request.code,
-            files: workspace.files.iter().map(|(file, _)| file.size).sum(),
+            files: workspace.bytes(),
             undo: profile.checkpoints.then_some(profile.undo),
         };
         let mut restarted = self.make_sure_of_kernel(&slot, &mut slot_live, &session, &wanted, observer)?;
@@ -59,6 +59,7 @@ impl Interpreter {
         let mut artifacts = Artifacts::new(&self.store, &session, request.id.clone(), &stored);
         let (ran, mut refused) = loop {
             let Some(live) = slot_live.as_mut() else { return Err(RunError::KernelLost.into()) };
+            live.inputs.resize(workspace.bytes())?;
             slot.begin(live);
             let refused = bring_up_to_date(live, &session, &workspace);
             let cell =
@@ -203,7 +204,8 @@ impl Interpreter {
         let restarted = self.had_cells(&session.id)?;
         let kernel = self.engine.start_kernel(wanted, observer)?;
         let terms = wanted.terms.clone();
-        *live = Some(Live { kernel, terms, files: HashMap::new(), changes: Vec::new() });
+        let inputs = self.input_memory.for_owner(&session.owner);
+        *live = Some(Live { kernel, terms, inputs, files: HashMap::new(), changes: Vec::new() });
         Ok(restarted)
     }
 

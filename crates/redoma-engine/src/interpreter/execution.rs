@@ -230,6 +230,8 @@ impl Interpreter {
             tools: request.tools,
         };
         let mut refused = Vec::new();
+        let mut held = self.input_memory.for_owner(&session.owner);
+        held.resize(workspace.bytes())?;
         let mut report = match self.engine.execute_for(&session.owner, run, observer, cancel) {
             Ok(report) => report,
             Err(RunError::Harvest { report, error }) => {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use redoma_model::{FileId, KernelState, KernelStatus, Owner, Principal, Session, SessionId};
 
+use super::input_memory::HeldInputs;
 use super::{Interpreter, InterpreterError, KernelCounts};
 use crate::kernel::{Kernel, KernelHandle};
 use crate::request::{RunError, Terms};
@@ -115,6 +116,8 @@ pub(super) struct Live {
     pub(super) kernel: Box<dyn Kernel>,
     /// What its process was started under.
     pub(super) terms: Terms,
+    /// Memory of the files in its workspace.
+    pub(super) inputs: HeldInputs,
     /// The stored file that each name in the workspace is, and whether that is the session's own.
     pub(super) files: HashMap<String, (FileId, bool)>,
     /// What each cell did to files, oldest first: the number of cells that it made, and its changes.
@@ -209,7 +212,9 @@ impl Slot {
     /// Memory of the kernel, unless a cell runs in it.
     fn memory_if_idle(&self) -> u64 {
         let Some(_turn) = self.turns.try_take(&self.owner) else { return 0 };
-        self.live().as_ref().and_then(|live| live.kernel.memory()).unwrap_or(0)
+        let live = self.live();
+        let Some(live) = live.as_ref() else { return 0 };
+        live.kernel.memory().unwrap_or(0) + live.inputs.bytes()
     }
 
     fn idle_for(&self) -> Duration {

@@ -28,6 +28,7 @@ mod execution;
 mod file_types;
 mod gauges;
 mod governance;
+mod input_memory;
 mod kernels;
 mod keys;
 mod profiles;
@@ -130,6 +131,8 @@ pub struct Interpreter {
     running: Mutex<HashMap<ExecutionId, execution::Running>>,
     /// Bytes of uploads that are on their way, by owner.
     incoming: uploads::IncomingBytes,
+    /// Memory of the files that programs got.
+    input_memory: Arc<input_memory::InputMemory>,
     /// Where everything is written down, if anywhere.
     audit: Option<Arc<Audit>>,
     readers: Option<Readers>,
@@ -155,6 +158,7 @@ impl Interpreter {
         }
         expect_rules(&engine, &profiles);
         let (languages, running, incoming) = (Languages::built_in(), Mutex::default(), Arc::default());
+        let memory = engine.pressure().and_then(|pressure| pressure.last().total);
         Self {
             engine,
             store,
@@ -164,6 +168,7 @@ impl Interpreter {
             languages,
             running,
             incoming,
+            input_memory: input_memory::InputMemory::new(memory),
             kernels: kernels::Kernels::new(most_kernels),
             audit,
             readers,

@@ -136,7 +136,8 @@ impl Interpreter {
         let is_live = kernel.is_some();
         self.note(|| AuditEvent::SessionOpened(audited_session(principal, &draft)));
         if let Some((kernel, terms)) = kernel {
-            let live = Live { kernel, terms, files: HashMap::new(), changes: Vec::new() };
+            let inputs = self.input_memory.for_owner(&draft.owner);
+            let live = Live { kernel, terms, inputs, files: HashMap::new(), changes: Vec::new() };
             self.kernels.slot(&draft, self.idle(&draft)).move_in(live);
         }
         Ok((draft, is_live))

@@ -84,6 +84,11 @@ impl Workspace {
         }
         Ok(Self { files: files.into_values().collect(), missing, _in_use: in_use })
     }
+
+    /// Bytes of all its files.
+    pub(super) fn bytes(&self) -> u64 {
+        self.files.iter().map(|(file, _)| file.size).sum()
+    }
 }
 
 /// A file can't be where another's folder has to be: the names of those that were.

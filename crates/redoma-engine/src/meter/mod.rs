@@ -265,7 +265,7 @@ const REASONS: [&str; 10] = [
 
 fn reason(error: &RunError) -> &'static str {
     match error {
-        RunError::Busy { .. } => "busy",
+        RunError::Busy { .. } | RunError::InputMemory => "busy",
         RunError::Overloaded => "overloaded",
         RunError::Cancelled => "cancelled",
         RunError::ShuttingDown => "shutting_down",
