@@ -15,7 +15,7 @@ from processes import Failed
 LAST_BOMB = 40
 # How long the hostile user waits when it was refused. It does not do as it is told, but it does not fight itself either.
 HOSTILE_PAUSE = 0.1
-# Each kind of bomb is sent with each of these time limits, in milliseconds; and so many sleepers and live sessions beside them.
+# Each kind of bomb is sent with each of these time limits, in milliseconds; numbers of sleepers and of live sessions beside them.
 SHORT, QUEUED, LIVE = (3000, 1500, None), 60, 12
 CELL_MILLISECONDS = 4000
 
@@ -62,7 +62,7 @@ class Hostile:
     def __init__(self, server):
         self.address, self.key = server.address, server.key
         self.stop, self.statuses, self.threads = threading.Event(), Counter(), []
-        # Some to the profile's limits, the others shorter: so that each kind has its turns, and ends often.
+        # Bombs run to the profile's limits or to shorter ones, so that each kind has its turns and ends often.
         work = [self.bombs(kind, milliseconds) for milliseconds in SHORT for kind in BOMBS]
         work += [self.bombs("sleeper") for _ in range(QUEUED)]
         work += [self.cells(number) for number in range(LIVE)]

@@ -59,7 +59,7 @@ impl CpuLimit {
             .or_else(|| file("", "cpu.max").map(|file| (file, "1000 1000000")))
             .expect("a control group with a CPU limit");
         let before = std::fs::read_to_string(&file).unwrap();
-        // Of a period of one second now; no limit is as good.
+        // The period is one second from now on: without a limit the sandbox runs as before.
         let before = if starved == "1000" { "-1".to_owned() } else { before };
         Self { file, before, starved }
     }

@@ -75,7 +75,7 @@ impl<'a> Wait<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Slow;
 
-/// What a kernel process says.
+/// A line that a kernel process says.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Answer {
@@ -83,9 +83,9 @@ pub(super) struct Answer {
     /// A checkpoint, by the one that it is, and its number inside.
     pub(super) checkpoint: Option<u64>,
     pub(super) pid: i32,
-    /// Of this checkpoint there is none.
+    /// The checkpoint that it could not make.
     pub(super) none: Option<u64>,
-    /// Because so many pipes and sockets are open.
+    /// The number of open pipes and sockets that kept it from it.
     pub(super) foreign: u64,
     /// This cell was run again.
     pub(super) again: Option<u64>,
@@ -100,7 +100,7 @@ impl Answer {
     }
 }
 
-/// What came of a wait.
+/// The end of a wait.
 #[derive(Debug)]
 pub(super) enum Heard {
     Answer(Answer),
