@@ -19,10 +19,11 @@ use redoma_tests::engine::Engine;
 use redoma_tests::host_memory::Snapshot;
 
 /// Runs to be measured, after as many to fill pools and caches.
-const RUNS: u64 = 300;
+const RUNS: u64 = 800;
 /// Objects of a cache that a run may leave behind, in hundredths. A run that leaves one file of its control group leaves 100.
-/// Measured: 770 to 880 before names were used again and files closed before their folder's removal, −100 to 10 since.
-const MAX_LEFT: i64 = 150;
+/// Measured: 770 to 880 before names were used again and files closed before their folder's removal. Since then it is noise:
+/// Linux frees what other runs left, and up to 2,000 objects come and go.
+const MAX_LEFT: i64 = 400;
 
 #[test]
 fn runs_leave_no_objects_in_the_kernels_caches() {

@@ -8,14 +8,14 @@ use serde_json::json;
 use crate::session::Session;
 use crate::{World, each_of, wait_until};
 
-/// Makes each checkpoint take 0.3 s of CPU time, and gives the process a name that the host can see.
-fn slow_to_copy(name: &str) -> String {
+/// Makes each checkpoint take this much CPU time, and gives the process a name that the host can see.
+fn slow_to_copy(name: &str, seconds: f64) -> String {
     format!(
         r"
 import ctypes, os, time
 ctypes.CDLL(None).prctl(15, b'{name}')
 def burn():
-    end = time.process_time() + 0.3
+    end = time.process_time() + {seconds}
     while time.process_time() < end: pass
 os.register_at_fork(before=burn)
 x, seen = 0, []
@@ -79,7 +79,7 @@ impl Drop for CpuLimit {
 /// Sends cells while the process can't make the checkpoint of the last one. The first answers come after a minute.
 fn cells_are_refused_and_not_undone(world: &World) {
     let session = Session::new(&world.server);
-    session.cell(&slow_to_copy("starve-cells"));
+    session.cell(&slow_to_copy("starve-cells", 0.3));
     let limit = CpuLimit::of("starve-cells");
     assert_eq!(session.printed("x += 1; seen.append(x); print(seen)"), "[1]");
     limit.starve();
@@ -99,10 +99,36 @@ fn cells_are_refused_and_not_undone(world: &World) {
     assert_eq!((done.stdout(), done.notes()), ("[1, 2]\n", String::new()), "{done}");
 }
 
+/// Checkpoints and cells that are made a little at a time, each process in its turn. Cells are answered, refused, or ended at
+/// their limit; the variables are those of the cells that were answered.
+fn answered_cells_are_there(world: &World) {
+    let session = Session::new(&world.server);
+    session.cell(&slow_to_copy("starve-slowly", 0.01));
+    let limit = CpuLimit::of("starve-slowly");
+    limit.starve();
+    let mut seen = Vec::new();
+    let next = json!({ "language": "py", "code": "x += 1; seen.append(x); print(seen)" });
+    let start = Instant::now();
+    let mut run = |is_starved: bool| {
+        let answer = session.request(&next).send();
+        assert!(answer.status == 200 || (is_starved && answer.status == 503), "{}", answer.text());
+        if answer.status == 200 && answer.json()["exit_code"] == 0 {
+            seen.push(seen.len() + 1);
+            assert_eq!(answer.json()["stdout"]["text"], format!("{seen:?}\n"), "{}", answer.text());
+        }
+    };
+    while start.elapsed() < Duration::from_secs(50) {
+        run(true);
+    }
+    drop(limit);
+    run(false);
+    run(false);
+}
+
 /// A session that stands still before its checkpoint is made.
 fn a_frozen_session_keeps_its_last_cell(world: &World) {
     let session = Session::new(&world.server);
-    session.cell(&slow_to_copy("starve-freeze"));
+    session.cell(&slow_to_copy("starve-freeze", 0.3));
     let limit = CpuLimit::of("starve-freeze");
     assert_eq!(session.printed("x += 1; seen.append(x); print(seen)"), "[1]");
     limit.starve();
@@ -115,7 +141,7 @@ fn a_frozen_session_keeps_its_last_cell(world: &World) {
 /// A cell ends its process, and the checkpoint needs long to wake up.
 fn a_restore_waits_for_its_checkpoint(world: &World) {
     let session = Session::new(&world.server);
-    session.cell(&slow_to_copy("starve-restore").replace("os.register_at_fork(before=burn)", ""));
+    session.cell(&slow_to_copy("starve-restore", 0.3).replace("os.register_at_fork(before=burn)", ""));
     assert_eq!(session.printed("x += 1; seen.append(x); print(seen)"), "[1]");
     session.cell("def burn_long(): burn(); burn()\nos.register_at_fork(after_in_child=burn_long)");
     let limit = CpuLimit::of("starve-restore");
@@ -135,8 +161,9 @@ fn a_restore_waits_for_its_checkpoint(world: &World) {
 #[test]
 fn a_starved_session_loses_no_cell() {
     let world = World::with("", "freeze_after = \"1s\"\n");
-    let cases: [(&str, fn(&World)); 3] = [
+    let cases: [(&str, fn(&World)); 4] = [
         ("cells", cells_are_refused_and_not_undone),
+        ("slowly", answered_cells_are_there),
         ("freeze", a_frozen_session_keeps_its_last_cell),
         ("restore", a_restore_waits_for_its_checkpoint),
     ];

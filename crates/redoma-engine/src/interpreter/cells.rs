@@ -54,25 +54,27 @@ impl Interpreter {
             files: workspace.bytes(),
             undo: profile.checkpoints.then_some(profile.undo),
         };
-        let mut restarted = self.make_sure_of_kernel(&slot, &mut slot_live, &session, &wanted, observer)?;
+        self.make_sure_of_kernel(&slot, &mut slot_live, &session, &wanted, observer)?;
         let stored: Vec<_> = workspace.files.iter().map(|(file, _)| file.clone()).collect();
         let mut artifacts = Artifacts::new(&self.store, &session, request.id.clone(), &stored);
         let (ran, mut refused) = loop {
             let Some(live) = slot_live.as_mut() else { return Err(RunError::KernelLost.into()) };
-            live.inputs.resize(workspace.bytes())?;
+            live.count_inputs(self, &workspace)?;
             slot.begin(live);
             let refused = bring_up_to_date(live, &session, &workspace);
             let cell =
                 Cell { language: spoken, code, terms: &terms, out: &mut artifacts, live: request.live };
             let _weighed = self.engine.weigh(&session.owner, live.kernel.weight());
             let ran = live.kernel.run(cell, observer, cancel);
-            if !matches!(ran, Err(RunError::KernelLost)) || restarted {
+            if !matches!(ran, Err(RunError::KernelLost)) || live.is_restarted {
                 break (ran, refused);
             }
             // It had died since the last cell, and this one has not begun.
             slot.end(&mut slot_live);
             self.make_sure_of_kernel(&slot, &mut slot_live, &session, &wanted, observer)?;
-            restarted = true;
+            if let Some(live) = slot_live.as_mut() {
+                live.is_restarted = true;
+            }
         };
         let ran = self.engine.meter().cell(language.id, ran);
         let CellEnd { mut report, cell: mut done, not_kept, .. } = match ran {
@@ -86,7 +88,7 @@ impl Interpreter {
         };
         refused.extend(not_kept.map(|error| self.not_stored(&error)));
         let Some(live) = slot_live.as_mut() else { return Err(RunError::KernelLost.into()) };
-        done.restarted = restarted;
+        done.restarted = std::mem::take(&mut live.is_restarted);
         let pictures =
             if request.pictures { self.keep_pictures(&mut artifacts, &done, &stored) } else { Vec::new() };
         let Artifacts { files, refused: no_room, .. } = artifacts;
@@ -181,7 +183,7 @@ impl Interpreter {
         Ok(Some(format!("throw new SyntaxError({})", serde_json::Value::from(why)).into_bytes()))
     }
 
-    /// Starts a kernel where there is none; whether there had been one before.
+    /// Starts a kernel where there is none.
     fn make_sure_of_kernel(
         &self,
         slot: &Slot,
@@ -189,7 +191,7 @@ impl Interpreter {
         session: &Session,
         wanted: &KernelRequest<'_>,
         observer: &mut dyn Observer,
-    ) -> Result<bool, InterpreterError> {
+    ) -> Result<(), InterpreterError> {
         if live.as_mut().is_some_and(|live| !live.kernel.can_go_on()) {
             slot.end(live);
         }
@@ -198,15 +200,17 @@ impl Interpreter {
             slot.end(live);
         }
         if live.is_some() {
-            return Ok(false);
+            return Ok(());
         }
+        let mut inputs = self.input_memory.for_owner(&session.owner);
+        self.hold_inputs(&mut inputs, wanted.files)?;
         self.kernels.make_room(&session.owner)?;
-        let restarted = self.had_cells(&session.id)?;
+        let is_restarted = self.had_cells(&session.id)?;
         let kernel = self.engine.start_kernel(wanted, observer)?;
         let terms = wanted.terms.clone();
-        let inputs = self.input_memory.for_owner(&session.owner);
-        *live = Some(Live { kernel, terms, inputs, files: HashMap::new(), changes: Vec::new() });
-        Ok(restarted)
+        let (files, put, changes) = (HashMap::new(), HashMap::new(), Vec::new());
+        *live = Some(Live { kernel, terms, is_restarted, inputs, put, files, changes });
+        Ok(())
     }
 
     /// Whether cells of this session have had variables before.
@@ -275,6 +279,22 @@ fn note_changes(live: &mut Live, added: &Added, pictures: &[String], changes: &m
 }
 
 impl Live {
+    /// Counts the files that the server is about to copy into the workspace, beside those that it has copied before.
+    fn count_inputs(
+        &mut self,
+        interpreter: &Interpreter,
+        workspace: &Workspace,
+    ) -> Result<(), InterpreterError> {
+        let is_new =
+            |file: &StoredFile| self.files.get(file.name.as_str()).is_none_or(|(id, _)| *id != file.id);
+        let new: Vec<_> = workspace.files.iter().map(|(file, _)| file).filter(|file| is_new(file)).collect();
+        let mut put = self.put.clone();
+        put.extend(new.iter().map(|file| (file.name.as_str().to_owned(), file.size)));
+        interpreter.hold_inputs(&mut self.inputs, put.values().sum())?;
+        self.put = put;
+        Ok(())
+    }
+
     /// Whether a process that was started for the one may run cells under the other.
     fn is_under(&self, terms: &Terms) -> bool {
         self.terms.profile == terms.profile && self.terms.libraries == terms.libraries

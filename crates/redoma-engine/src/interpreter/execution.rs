@@ -231,7 +231,7 @@ impl Interpreter {
         };
         let mut refused = Vec::new();
         let mut held = self.input_memory.for_owner(&session.owner);
-        held.resize(workspace.bytes())?;
+        self.hold_inputs(&mut held, workspace.bytes())?;
         let mut report = match self.engine.execute_for(&session.owner, run, observer, cancel) {
             Ok(report) => report,
             Err(RunError::Harvest { report, error }) => {
@@ -301,7 +301,7 @@ impl Interpreter {
     /// Ends all runs; how many.
     pub fn cancel_all(&self) -> usize {
         let running = self.running();
-        running.values().for_each(|running| running.cancel.cancel());
+        running.values().for_each(|running| running.cancel.abandon());
         running.len()
     }
 

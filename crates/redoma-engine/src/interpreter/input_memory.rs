@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redoma_model::Owner;
 
+use super::Interpreter;
 use crate::request::RunError;
 
 /// Share of the host's memory that copies of files may take.
@@ -40,7 +41,7 @@ impl InputMemory {
         HeldInputs { memory: Arc::clone(self), owner: owner.clone(), bytes: 0 }
     }
 
-    fn add(&self, owner: &Owner, bytes: u64) -> Result<(), RunError> {
+    fn add(&self, owner: &Owner, bytes: u64) -> Result<(), Refused> {
         if bytes == 0 {
             return Ok(());
         }
@@ -49,13 +50,11 @@ impl InputMemory {
         let own = held.get(owner).copied().unwrap_or(0);
         let free = self.total.saturating_sub(all.saturating_add(bytes));
         let fits = all.saturating_add(bytes) <= self.total;
-        let is_allowed = match own {
-            // One program's files are bounded by the session's quota; alone, they may exceed the total.
-            0 => fits || all == 0,
-            _ => fits && own.saturating_add(bytes) <= free.saturating_mul(SHARE_OF_FREE),
-        };
-        if !is_allowed {
-            return Err(RunError::InputMemory);
+        let has_share = own == 0 || own.saturating_add(bytes) <= free.saturating_mul(SHARE_OF_FREE);
+        // One program's files are bounded by the session's quota; alone, they may exceed the total.
+        if !(fits && has_share) && all > 0 {
+            let has_less = held.values().any(|others| *others > own.saturating_add(bytes));
+            return Err(if has_less { Refused::Full } else { Refused::Share });
         }
         *held.entry(owner.clone()).or_default() += bytes;
         Ok(())
@@ -67,6 +66,28 @@ impl InputMemory {
             *own = own.saturating_sub(bytes);
             if *own == 0 {
                 held.remove(owner);
+            }
+        }
+    }
+}
+
+/// Why there is no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refused {
+    /// The owner has its share.
+    Share,
+    /// Another owner holds more than this one asks for.
+    Full,
+}
+
+impl Interpreter {
+    /// Makes room for files of this many bytes. If others hold too much, an idle session of the owner with the most ends.
+    pub(super) fn hold_inputs(&self, held: &mut HeldInputs, bytes: u64) -> Result<(), RunError> {
+        loop {
+            match held.resize(bytes) {
+                Ok(()) => return Ok(()),
+                Err(Refused::Full) if self.kernels.drop_largest_inputs() => {}
+                Err(_) => return Err(RunError::InputMemory),
             }
         }
     }
@@ -86,7 +107,7 @@ impl HeldInputs {
     }
 
     /// Files of this many bytes are in the sandbox from now on.
-    pub(super) fn resize(&mut self, bytes: u64) -> Result<(), RunError> {
+    fn resize(&mut self, bytes: u64) -> Result<(), Refused> {
         if bytes > self.bytes {
             self.memory.add(&self.owner, bytes - self.bytes)?;
         } else {
@@ -133,7 +154,7 @@ mod tests {
         let memory = InputMemory::new(Some(1600));
         let large = take(&memory, "ana", 1000);
         assert!(large.is_some());
-        assert!(take(&memory, "ben", 10).is_none());
+        assert_eq!(memory.for_owner(&owner("ben")).resize(10), Err(Refused::Full));
         drop(large);
         assert!(take(&memory, "ben", 10).is_some());
     }
@@ -142,7 +163,7 @@ mod tests {
     fn a_session_gives_back_what_its_files_no_longer_take() {
         let memory = InputMemory::new(Some(1600));
         let mut session = take(&memory, "ana", 300).unwrap();
-        assert!(session.resize(350).is_err());
+        assert_eq!(session.resize(350), Err(Refused::Share));
         session.resize(100).unwrap();
         assert_eq!(memory.held()[&owner("ana")], 100);
         drop(session);

@@ -116,8 +116,12 @@ pub(super) struct Live {
     pub(super) kernel: Box<dyn Kernel>,
     /// What its process was started under.
     pub(super) terms: Terms,
-    /// Memory of the files in its workspace.
+    /// Whether variables of earlier cells were lost with the process before, and no cell has told it yet.
+    pub(super) is_restarted: bool,
+    /// Memory of the files that the server copied into its workspace.
     pub(super) inputs: HeldInputs,
+    /// Their sizes, by name. A file that code made takes the sandbox's own memory, and is not among them.
+    pub(super) put: HashMap<String, u64>,
     /// The stored file that each name in the workspace is, and whether that is the session's own.
     pub(super) files: HashMap<String, (FileId, bool)>,
     /// What each cell did to files, oldest first: the number of cells that it made, and its changes.
@@ -209,12 +213,10 @@ impl Slot {
         drop(live.take());
     }
 
-    /// Memory of the kernel, unless a cell runs in it.
-    fn memory_if_idle(&self) -> u64 {
+    /// What this measures of the kernel, unless a cell runs in it.
+    fn if_idle(&self, measure: impl Fn(&Live) -> u64) -> u64 {
         let Some(_turn) = self.turns.try_take(&self.owner) else { return 0 };
-        let live = self.live();
-        let Some(live) = live.as_ref() else { return 0 };
-        live.kernel.memory().unwrap_or(0) + live.inputs.bytes()
+        self.live().as_ref().map_or(0, measure)
     }
 
     fn idle_for(&self) -> Duration {
@@ -399,20 +401,34 @@ impl Kernels {
 
     /// Ends the kernel that was not used for longest, of the owner whose kernels hold the most memory.
     fn drop_least_used(&self) {
+        self.drop_least_used_of_largest(|live| live.kernel.memory().unwrap_or(0) + live.inputs.bytes());
+    }
+
+    /// The same by the memory of their files, if there is one that has any; whether there was.
+    pub(super) fn drop_largest_inputs(&self) -> bool {
+        self.drop_least_used_of_largest(|live| live.inputs.bytes())
+    }
+
+    fn drop_least_used_of_largest(&self, measure: impl Fn(&Live) -> u64) -> bool {
         let live: Vec<_> = lock(&self.slots).values().filter(|slot| slot.is_live()).cloned().collect();
+        let measured: Vec<_> = live.iter().map(|slot| (slot, slot.if_idle(&measure))).collect();
         let mut held: HashMap<&Owner, u64> = HashMap::new();
-        for slot in &live {
-            *held.entry(&slot.owner).or_default() += slot.memory_if_idle();
+        for (slot, bytes) in &measured {
+            *held.entry(&slot.owner).or_default() += bytes;
         }
-        let mut candidates: Vec<_> =
-            live.iter().map(|slot| (held[&slot.owner], slot.idle_for(), slot)).collect();
+        let mut candidates: Vec<_> = measured
+            .iter()
+            .filter(|(_, bytes)| *bytes > 0)
+            .map(|(slot, _)| (held[&slot.owner], slot.idle_for(), slot))
+            .collect();
         candidates.sort_by_key(|(memory, idle, _)| (*memory, *idle));
-        for (.., slot) in candidates.iter().rev() {
-            if let Some(_turn) = slot.turns.try_take(&slot.owner) {
+        candidates.iter().rev().any(|(.., slot)| match slot.turns.try_take(&slot.owner) {
+            Some(_turn) => {
                 slot.end(&mut slot.live());
-                return;
+                true
             }
-        }
+            None => false,
+        })
     }
 
     pub(super) fn end_all(&self) {

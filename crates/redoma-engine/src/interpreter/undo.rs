@@ -137,7 +137,8 @@ impl Interpreter {
         self.note(|| AuditEvent::SessionOpened(audited_session(principal, &draft)));
         if let Some((kernel, terms)) = kernel {
             let inputs = self.input_memory.for_owner(&draft.owner);
-            let live = Live { kernel, terms, inputs, files: HashMap::new(), changes: Vec::new() };
+            let (files, put, changes) = (HashMap::new(), HashMap::new(), Vec::new());
+            let live = Live { kernel, terms, is_restarted: false, inputs, put, files, changes };
             self.kernels.slot(&draft, self.idle(&draft)).move_in(live);
         }
         Ok((draft, is_live))

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use redoma_jail::kernel::{self, FIRST_TO_GO, KernelProcess, TO_BE_SPARED, Words}
 use rustix::process::Pid;
 
 use super::leaving::{Leaving, MOST_LEAVING, let_go};
-use super::orders::{Answer, Heard, Order, Slow, Wait};
+use super::orders::{Answer, Heard, Order, Slow, Wait, has_hung_up};
 use super::repeats::{Repeatable, Repeats};
 
 #[derive(Debug)]
@@ -73,6 +74,9 @@ pub(super) enum Restored {
     No,
 }
 
+static NEXT_ORDER: AtomicU64 = AtomicU64::new(1);
+/// Maximum number of lines that are read where no caller waits; the rest is read with the next cell.
+const MAX_LINES_AT_ONCE: usize = 64;
 /// A refusal is good for so long: pipes and sockets may be closed without a cell.
 const REFUSAL: Duration = Duration::from_millis(100);
 
@@ -104,6 +108,8 @@ impl Checkpoint {
 /// A checkpoint of so many cells, with our end of its line.
 #[derive(Debug)]
 struct Asked {
+    /// Unique in this process: branches hear the same words, and a copy may answer late.
+    id: u64,
     cells: u64,
     line: OwnedFd,
     order: Order,
@@ -244,9 +250,10 @@ impl Lineage {
                 // The copy inherits it.
                 self.head.set_oom_score(TO_BE_SPARED);
             }
-            let words = format!("checkpoint {}", self.cells);
+            let id = NEXT_ORDER.fetch_add(1, Ordering::Relaxed);
+            let words = format!("checkpoint {id}");
             if self.head.tell_with(words.as_bytes(), theirs.as_fd()).is_ok() {
-                self.asked = Some(Asked { cells: self.cells, line: ours, order: Order::new() });
+                self.asked = Some(Asked { id, cells: self.cells, line: ours, order: Order::new() });
             } else {
                 self.head.set_oom_score(FIRST_TO_GO);
             }
@@ -265,6 +272,8 @@ impl Lineage {
         while let Some(asked) = &mut self.asked {
             match asked.order.hear(&self.head, &self.words, wait)? {
                 Heard::Answer(answer) => self.heed(&answer),
+                // The head goes on, and its copy has said nothing: without a line from here it ends by itself.
+                Heard::Skipped => self.note_refusal(0),
                 Heard::Ended | Heard::Stuck => {
                     self.asked = None;
                     self.is_dead = true;
@@ -277,17 +286,20 @@ impl Lineage {
 
     /// Takes in what is there already; whether nothing is waited for any more.
     pub(super) fn take_in(&mut self) -> bool {
-        while self.asked.is_some() {
+        for _ in 0..MAX_LINES_AT_ONCE {
+            if self.asked.is_none() {
+                return true;
+            }
             let line = self.words.lock().unwrap_or_else(PoisonError::into_inner).next_line();
             let Some(line) = line else { return false };
             self.heed(&Answer::parse(&line));
         }
-        true
+        self.asked.is_none()
     }
 
     fn heed(&mut self, answer: &Answer) {
-        let Some(Asked { cells, .. }) = self.asked else { return };
-        if answer.checkpoint == Some(cells) {
+        let Some(Asked { id, cells, .. }) = self.asked else { return };
+        if answer.checkpoint == Some(id) {
             if let Some(Asked { line, .. }) = self.asked.take()
                 && let Ok(process) = KernelProcess::of_checkpoint(answer.pid, self.init, &self.head, line)
             {
@@ -298,11 +310,19 @@ impl Lineage {
                 self.checkpoints.push(Checkpoint { cells, process, then: Repeats::default() });
                 (self.foreign, self.refused_at) = (0, None);
             }
-        } else if answer.none == Some(cells) {
-            self.asked = None;
-            (self.foreign, self.refused_at) = (answer.foreign, Some(Instant::now()));
+        } else if answer.none == Some(id) {
+            self.note_refusal(answer.foreign);
         }
         if self.asked.is_none() && !can_spare() {
+            self.head.set_oom_score(FIRST_TO_GO);
+        }
+    }
+
+    /// The head makes no checkpoint, because of this many open pipes and sockets if there are any.
+    fn note_refusal(&mut self, foreign: u64) {
+        self.asked = None;
+        (self.foreign, self.refused_at) = (foreign, Some(Instant::now()));
+        if !can_spare() {
             self.head.set_oom_score(FIRST_TO_GO);
         }
     }
@@ -397,13 +417,14 @@ impl Lineage {
             match &mut restoring.stage {
                 Stage::Ending => return Ok(Restored::No),
                 Stage::Waking(order) => match order.hear(&self.head, &self.words, wait)? {
-                    Heard::Answer(answer) if answer.awake.is_some() => {
+                    // It reads later messages only when it is awake.
+                    heard if heard.is_awake() => {
                         restoring.stage =
                             Stage::Repeating { is_safe: None, is_told: false, order: Order::new() };
                         self.head.set_oom_score(FIRST_TO_GO);
                         self.ask_for_checkpoint();
                     }
-                    Heard::Answer(_) => {}
+                    Heard::Answer(_) | Heard::Skipped => {}
                     Heard::Ended | Heard::Stuck => {
                         restoring.stage = Stage::Ending;
                         return Ok(Restored::No);
@@ -413,6 +434,10 @@ impl Lineage {
                 Stage::Repeating { is_safe: None, .. } => {
                     // A checkpoint of the same state as before: cells can be undone to it, and this can be tried again.
                     self.settle(wait)?;
+                    if self.is_dead {
+                        self.begin_ending();
+                        return Ok(Restored::No);
+                    }
                     let has_spare = self.has_spare();
                     if let Some(Restoring { stage: Stage::Repeating { is_safe, .. }, .. }) =
                         &mut self.restoring
@@ -437,7 +462,14 @@ impl Lineage {
             return Ok(Some(Restored::No));
         };
         let Some(cell) = repeats.front() else { return Ok(None) };
-        *is_told = *is_told || self.head.tell(&cell.order()).is_ok();
+        if !*is_told {
+            match self.head.tell(&cell.order()) {
+                Ok(()) => *is_told = true,
+                Err(errno) if has_hung_up(errno) => {}
+                // The host is short of memory, or the line is full.
+                Err(_) => return Err(Slow),
+            }
+        }
         let heard = if *is_told { order.hear(&self.head, &self.words, wait)? } else { Heard::Ended };
         match heard {
             Heard::Answer(answer) if answer.again == Some(cell.number) && answer.fine => {
@@ -508,26 +540,29 @@ impl Lineage {
         let mut order = Order::new();
         loop {
             match order.hear(&self.head, &self.words, wait)? {
-                Heard::Answer(answer) if answer.awake.is_some() => {
+                heard if heard.is_awake() => {
                     self.head.set_oom_score(FIRST_TO_GO);
                     return Ok(true);
                 }
-                Heard::Answer(_) => {}
+                Heard::Answer(_) | Heard::Skipped => {}
                 Heard::Ended | Heard::Stuck => return Ok(false),
             }
         }
     }
 
-    /// Has the head give back what memory it can. What is found then may have a last word.
-    pub(super) fn tidy(&mut self, wait: Wait<'_>) {
+    /// Has the head give back what memory it can; whether it is done. What is found then may have a last word.
+    pub(super) fn tidy(&mut self, wait: Wait<'_>) -> bool {
         self.forget_from(self.cells);
+        let mut is_tidied = false;
         if self.head.tell(b"tidy").is_ok() {
             let mut order = Order::new();
             while let Ok(Heard::Answer(answer)) = order.hear(&self.head, &self.words, wait) {
-                if answer.tidied {
+                is_tidied = answer.tidied;
+                if is_tidied {
                     break;
                 }
             }
         }
+        is_tidied
     }
 }

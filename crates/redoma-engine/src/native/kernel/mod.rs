@@ -77,6 +77,8 @@ pub(crate) struct NativeKernel {
     used: GroupUsage,
     /// Whether it was said that there are no checkpoints while something is open.
     has_told_of_lines: bool,
+    /// Cells that the caller knows to be in the variables.
+    told_cells: u64,
 }
 
 impl NativeKernel {
@@ -134,6 +136,7 @@ impl NativeKernel {
         files: WorkspaceFiles,
         undo: Option<usize>,
     ) -> Self {
+        let told_cells = lineage.cells();
         Self {
             lineage,
             id,
@@ -145,6 +148,7 @@ impl NativeKernel {
             is_frozen: false,
             used: GroupUsage::default(),
             has_told_of_lines: false,
+            told_cells,
         }
     }
 
@@ -295,10 +299,9 @@ impl Kernel for NativeKernel {
         let house = Arc::clone(&self.house);
         let mut house = enter(&house, Some(cancel))?;
         let house = &mut *house;
-        let cells = self.lineage.cells();
         let has_ended = self.make_ready(house, cancel)?;
         let mut notes = Vec::new();
-        let behind = cells.saturating_sub(self.lineage.cells());
+        let behind = self.told_cells.saturating_sub(self.lineage.cells());
         if has_ended || behind > 0 {
             notes.push(format!(
                 "its process had ended since the last cell, and goes on from a checkpoint: {behind} cells are undone"
@@ -345,7 +348,7 @@ impl Kernel for NativeKernel {
             let cells = self.lineage.cells();
             done.restored = self.restore(house, wait).unwrap_or_else(|Slow| {
                 notes.push("the host is busy: the session's process is not ready yet, and the next cell waits for it".to_owned());
-                true
+                self.lineage.has_checkpoint() || !self.lineage.is_ending()
             });
             done.lost = !done.restored;
             behind = cells - self.lineage.cells().min(cells);
@@ -386,11 +389,12 @@ impl Kernel for NativeKernel {
         for member in stopped {
             member.signal(Signal::CONT);
         }
-        if house.is_shared() {
+        if house.is_shared() && !self.lineage.is_restoring() {
             // Another one may be next, and forks are forbidden while it comes in.
             self.lineage.ask_for_checkpoint();
             let _ = self.lineage.settle(wait);
         }
+        self.told_cells = self.lineage.cells();
         let not_kept = harvested.map(|found| found.add_to(&mut report)).err();
         Ok(CellEnd { report, cell: done, not_kept, took })
     }
@@ -436,8 +440,12 @@ impl Kernel for NativeKernel {
             Ok(true) => {}
             Ok(false) => return Err(RunError::KernelLost),
             // The cells are undone; the next one waits for the process.
-            Err(Slow) => return Ok(()),
+            Err(Slow) => {
+                self.told_cells = self.lineage.cells();
+                return Ok(());
+            }
         }
+        self.told_cells = self.lineage.cells();
         if house.is_shared() {
             // Another one may be next, who must not hear of it.
             let _ = self.lineage.settle(wait);
@@ -452,8 +460,10 @@ impl Kernel for NativeKernel {
         self.settle(&mut house, wait)?;
         self.lineage.ask_for_spare();
         self.lineage.settle(wait)?;
-        let lineage = self.lineage.branch(wait)?.ok_or(RunError::NoCheckpoint)?;
+        let branched = self.lineage.branch(wait);
+        // In place of the one that is the branch now.
         self.lineage.ask_for_checkpoint();
+        let lineage = branched?.ok_or(RunError::NoCheckpoint)?;
         let _ = self.lineage.settle(wait);
         let id = house.next;
         house.next += 1;
@@ -479,10 +489,10 @@ impl Kernel for NativeKernel {
             return true;
         }
         let mut is_only_for_repeats = false;
-        let is_settled = !self.lineage.is_restoring() && self.lineage.take_in();
+        let mut is_settled = !self.lineage.is_restoring() && self.lineage.take_in();
         if house.current == self.id && is_settled {
             is_only_for_repeats = self.undo == Some(0) && self.lineage.is_covered();
-            self.lineage.tidy(Wait::at_most(BRIEF_WAIT));
+            is_settled = self.lineage.tidy(Wait::at_most(BRIEF_WAIT));
         }
         // A process that still has something to do is stopped as it is, and does it when it goes on.
         if is_settled && self.lineage.is_alive() {
@@ -504,7 +514,10 @@ impl Kernel for NativeKernel {
     }
 
     fn reclaim(&mut self) {
-        self.lineage.drop_all();
+        // A process that is gone, or returns to a checkpoint, needs them.
+        if self.lineage.is_alive() && !self.lineage.is_restoring() {
+            self.lineage.drop_all();
+        }
         if let Ok(house) = self.house.try_lock()
             && let Some(group) = house.group()
         {

@@ -5,8 +5,9 @@
 //!
 //! - The process answers.
 //! - It ends. Only this makes it dead.
-//! - It shows by its own doing that no answer will come: it uses [`MAX_ORDER_CPU`] of CPU time, reads a later message without
-//!   having answered the earlier one, or says [`MAX_STRAY_LINES`] things that it was not asked for.
+//! - It shows by its own doing that no answer will come: it uses [`MAX_ORDER_CPU`] of CPU time, says [`MAX_STRAY_LINES`] things
+//!   that it was not asked for, or reads a later message without having answered the earlier one. The last is no proof for a
+//!   checkpoint, which its copy answers.
 //! - The caller's [`Wait`] is over. The order stays open, nothing is undone, and the next request waits on.
 
 use std::sync::{Mutex, PoisonError};
@@ -23,7 +24,7 @@ use crate::supervise::Cancel;
 /// Maximum time that a request waits for a kernel process that is alive; as long as it waits for a turn.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 /// CPU time within which a process that is not stuck has followed an order.
-const MAX_ORDER_CPU: Duration = Duration::from_secs(2);
+const MAX_ORDER_CPU: Duration = Duration::from_secs(10);
 /// Lines that answer no open order. An honest kernel says none.
 const MAX_STRAY_LINES: usize = 1000;
 /// Interval at which a late process is examined.
@@ -106,8 +107,21 @@ pub(super) enum Heard {
     Answer(Answer),
     /// The process has ended, or has closed its way to answer.
     Ended,
-    /// It is stuck in its own code, reads messages without following them, or floods the server.
+    /// It is stuck in its own code, or floods the server.
     Stuck,
+    /// It has gone on to a later message without an answer.
+    Skipped,
+}
+
+impl Heard {
+    /// Of a process that was woken: whether it serves. It reads later messages only then.
+    pub(super) fn is_awake(&self) -> bool {
+        match self {
+            Self::Answer(answer) => answer.awake.is_some(),
+            Self::Skipped => true,
+            Self::Ended | Self::Stuck => false,
+        }
+    }
 }
 
 /// An order that a process has not answered yet. It outlives the request that gave it.
@@ -185,16 +199,21 @@ impl Order {
             return None;
         }
         if self.has_probed {
-            return process.has_read_all().then_some(Heard::Stuck);
+            return process.has_read_all().then_some(Heard::Skipped);
         }
         // The code may have stopped its own process.
         process.signal(Signal::CONT);
         match process.tell(PROBE) {
             Ok(()) => self.has_probed = true,
-            // It does not read: it may have no CPU.
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => return Some(Heard::Stuck),
+            Err(errno) if has_hung_up(errno) => return Some(Heard::Stuck),
+            // It does not read: it may have no CPU, or the host no memory.
+            Err(_) => {}
         }
         None
     }
+}
+
+/// Whether this answer to a message means that the process has closed its end.
+pub(super) fn has_hung_up(errno: Errno) -> bool {
+    matches!(errno, Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN | Errno::BADF)
 }
