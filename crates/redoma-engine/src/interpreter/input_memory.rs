@@ -5,6 +5,7 @@
 //! copies together take at most a quarter of the host's memory, and one owner leaves room for others.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redoma_model::Owner;
@@ -21,15 +22,20 @@ const SHARE_OF_FREE: u64 = 3;
 
 #[derive(Debug)]
 pub(super) struct InputMemory {
-    total: u64,
+    total: AtomicU64,
     held: Mutex<HashMap<Owner, u64>>,
 }
 
+impl Default for InputMemory {
+    fn default() -> Self {
+        Self { total: AtomicU64::new(DEFAULT_TOTAL), held: Mutex::default() }
+    }
+}
+
 impl InputMemory {
-    /// `memory` is what the host, or the server's control group, has in all.
-    pub(super) fn new(memory: Option<u64>) -> Arc<Self> {
-        let total = memory.map_or(DEFAULT_TOTAL, |memory| memory / SHARE_OF_MEMORY);
-        Arc::new(Self { total, held: Mutex::default() })
+    /// The host, or the server's control group, has this much memory in all.
+    fn note_memory(&self, memory: u64) {
+        self.total.store(memory / SHARE_OF_MEMORY, Ordering::Relaxed);
     }
 
     fn held(&self) -> MutexGuard<'_, HashMap<Owner, u64>> {
@@ -48,8 +54,9 @@ impl InputMemory {
         let mut held = self.held();
         let all: u64 = held.values().sum();
         let own = held.get(owner).copied().unwrap_or(0);
-        let free = self.total.saturating_sub(all.saturating_add(bytes));
-        let fits = all.saturating_add(bytes) <= self.total;
+        let total = self.total.load(Ordering::Relaxed);
+        let free = total.saturating_sub(all.saturating_add(bytes));
+        let fits = all.saturating_add(bytes) <= total;
         let has_share = own == 0 || own.saturating_add(bytes) <= free.saturating_mul(SHARE_OF_FREE);
         // One program's files are bounded by the session's quota; alone, they may exceed the total.
         if !(fits && has_share) && all > 0 {
@@ -83,6 +90,9 @@ enum Refused {
 impl Interpreter {
     /// Makes room for files of this many bytes. If others hold too much, an idle session of the owner with the most ends.
     pub(super) fn hold_inputs(&self, held: &mut HeldInputs, bytes: u64) -> Result<(), RunError> {
+        if let Some(memory) = self.engine.pressure().and_then(|pressure| pressure.last().total) {
+            self.input_memory.note_memory(memory);
+        }
         loop {
             match held.resize(bytes) {
                 Ok(()) => return Ok(()),
@@ -132,6 +142,13 @@ mod tests {
         Owner { client: "chat".to_owned(), user: Some(name.to_owned()) }
     }
 
+    /// For files there is a quarter of it.
+    fn of_memory(bytes: u64) -> Arc<InputMemory> {
+        let memory = Arc::<InputMemory>::default();
+        memory.note_memory(bytes);
+        memory
+    }
+
     fn take(memory: &Arc<InputMemory>, name: &str, bytes: u64) -> Option<HeldInputs> {
         let mut held = memory.for_owner(&owner(name));
         held.resize(bytes).ok().map(|()| held)
@@ -139,7 +156,7 @@ mod tests {
 
     #[test]
     fn one_owner_leaves_room_for_others() {
-        let memory = InputMemory::new(Some(1600));
+        let memory = of_memory(1600);
         let held: Vec<_> = std::iter::from_fn(|| take(&memory, "ana", 50)).collect();
         assert_eq!(held.len(), 6, "three quarters of 400");
         let other = take(&memory, "ben", 80);
@@ -151,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_program_with_many_files_runs_alone() {
-        let memory = InputMemory::new(Some(1600));
+        let memory = of_memory(1600);
         let large = take(&memory, "ana", 1000);
         assert!(large.is_some());
         assert_eq!(memory.for_owner(&owner("ben")).resize(10), Err(Refused::Full));
@@ -161,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_session_gives_back_what_its_files_no_longer_take() {
-        let memory = InputMemory::new(Some(1600));
+        let memory = of_memory(1600);
         let mut session = take(&memory, "ana", 300).unwrap();
         assert_eq!(session.resize(350), Err(Refused::Share));
         session.resize(100).unwrap();

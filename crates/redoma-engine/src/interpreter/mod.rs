@@ -158,7 +158,6 @@ impl Interpreter {
         }
         expect_rules(&engine, &profiles);
         let (languages, running, incoming) = (Languages::built_in(), Mutex::default(), Arc::default());
-        let memory = engine.pressure().and_then(|pressure| pressure.last().total);
         Self {
             engine,
             store,
@@ -168,7 +167,7 @@ impl Interpreter {
             languages,
             running,
             incoming,
-            input_memory: input_memory::InputMemory::new(memory),
+            input_memory: Arc::default(),
             kernels: kernels::Kernels::new(most_kernels),
             audit,
             readers,
