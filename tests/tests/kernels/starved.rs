@@ -158,10 +158,12 @@ fn a_restore_waits_for_its_checkpoint(world: &World) {
     assert_eq!((done.stdout(), done.notes()), ("[1, 2]\n", String::new()), "{done}");
 }
 
+type Case = (&'static str, fn(&World));
+
 #[test]
 fn a_starved_session_loses_no_cell() {
     let world = World::with("", "freeze_after = \"1s\"\n");
-    let cases: [(&str, fn(&World)); 4] = [
+    let cases: [Case; 4] = [
         ("cells", cells_are_refused_and_not_undone),
         ("slowly", answered_cells_are_there),
         ("freeze", a_frozen_session_keeps_its_last_cell),

@@ -186,22 +186,8 @@ impl Watching<'_> {
             if Instant::now() >= next_sample {
                 next_sample = Instant::now() + SAMPLE;
                 self.interrupts.repeat();
-                let cpu = self.sample(&mut seen.watched);
-                let used = cpu.map(|now| now.saturating_sub(self.before.cpu.unwrap_or_default()));
-                if used.is_some_and(|used| used >= self.limits.cpu_time.0) {
-                    seen.watched.stop = Some(Stop::Limit(LimitName::CpuTime));
-                    break;
-                }
-                if locks.has_too_many(cpu.unwrap_or_else(|| start.elapsed()), self.sandbox) {
-                    seen.watched.stop = Some(Stop::Limit(LimitName::Nofile));
-                    break;
-                }
-                let processes = seen.watched.pids_seen;
-                if self
-                    .group
-                    .is_some_and(|group| uncounted::is_too_much(self.sandbox, group, self.limits, processes))
-                {
-                    seen.watched.stop = Some(Stop::Limit(LimitName::Nofile));
+                if let Some(limit) = self.exceeded_limit(&mut seen.watched, &mut locks, start) {
+                    seen.watched.stop = Some(Stop::Limit(limit));
                     break;
                 }
             }
@@ -320,14 +306,27 @@ impl Watching<'_> {
         }
     }
 
-    /// Looks at usage; the CPU time that the whole sandbox has used so far.
-    fn sample(&self, watched: &mut Watched) -> Option<Duration> {
+    /// Looks at usage; the limit that the cell has gone beyond.
+    fn exceeded_limit(
+        &self,
+        watched: &mut Watched,
+        locks: &mut LockWatch,
+        start: Instant,
+    ) -> Option<LimitName> {
         watched.disk.look(self.sandbox.workspace());
-        let group = self.group?;
-        if let Some(count) = group.pids_current() {
+        if let Some(count) = self.group.and_then(Group::pids_current) {
             watched.pids_seen = watched.pids_seen.max(count.saturating_sub(1));
         }
-        group.cpu_time()
+        let cpu = self.group.and_then(Group::cpu_time);
+        let used = cpu.map(|now| now.saturating_sub(self.before.cpu.unwrap_or_default()));
+        if used.is_some_and(|used| used >= self.limits.cpu_time.0) {
+            return Some(LimitName::CpuTime);
+        }
+        let holds_too_much =
+            |group| uncounted::is_too_much(self.sandbox, group, self.limits, watched.pids_seen);
+        let is_too_much = locks.has_too_many(cpu.unwrap_or_else(|| start.elapsed()), self.sandbox)
+            || self.group.is_some_and(holds_too_much);
+        is_too_much.then_some(LimitName::Nofile)
     }
 
     fn wait(&self, timeout: Duration, can_be_cancelled: bool) -> Result<Ready, RunError> {
