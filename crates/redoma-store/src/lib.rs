@@ -38,7 +38,7 @@ pub use clock::Clock;
 pub use key::{KeyRecord, NewKey, Secret};
 pub use metadata::{
     Added, Beginning, Commit, Disk, ExecutionRecord, FailedLogin, FileRecord, MayGo, Metadata, NewExecution,
-    NewFile, Quota, Refused, SessionChange, SessionQuery, Totals,
+    NewFile, OwnerBytes, Quota, Refused, SessionChange, SessionQuery, Totals,
 };
 pub use only::OnlyOne;
 pub use random::{new_execution_id, new_session_id};

@@ -37,9 +37,23 @@ pub struct NewFile {
 pub struct Quota {
     pub session_bytes: u64,
     pub session_files: u64,
-    /// Files of all sessions of an owner, and the records of their executions.
+    /// Files of all sessions of an owner, and the records of their executions. Records make room for files.
     pub owner_bytes: u64,
     pub owner_sessions: u64,
+}
+
+/// Bytes that an owner has in all sessions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OwnerBytes {
+    pub files: u64,
+    /// Records of executions.
+    pub records: u64,
+}
+
+impl OwnerBytes {
+    pub fn total(self) -> u64 {
+        self.files.saturating_add(self.records)
+    }
 }
 
 /// How much is stored, of everybody's.
@@ -198,8 +212,7 @@ pub trait Metadata: Debug + Send + Sync {
     fn knows_blob(&self, blob: &BlobPath) -> Result<bool, StoreError>;
     /// Of all sessions together.
     fn totals(&self) -> Result<Totals, StoreError>;
-    /// Bytes that an owner has in all: files, and records of executions.
-    fn owner_bytes(&self, owner: &Owner) -> Result<u64, StoreError>;
+    fn owner_bytes(&self, owner: &Owner) -> Result<OwnerBytes, StoreError>;
     fn owner_sessions(&self, owner: &Owner) -> Result<u64, StoreError>;
     /// Removes up to `count` sessions of an owner that single runs began and that have no name and no files, those first
     /// that were not used for longest. A crash may bring the last ones back.

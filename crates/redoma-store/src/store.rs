@@ -19,7 +19,7 @@ use crate::clock::Clock;
 use crate::key::{KeyRecord, NewKey, Secret};
 use crate::metadata::{
     Added, Beginning, Commit, Disk, ExecutionRecord, FailedLogin, FileRecord, Metadata, NewExecution,
-    NewFile, Quota, SessionChange, SessionQuery, Totals,
+    NewFile, OwnerBytes, Quota, SessionChange, SessionQuery, Totals,
 };
 use crate::random::{hex, new_file_id, new_session_id};
 use crate::reserve::Reserve;
@@ -397,7 +397,12 @@ impl Store {
         Ok(Totals { disk, ..self.metadata.totals()? })
     }
 
-    pub fn owner_bytes(&self, owner: &Owner) -> Result<u64, StoreError> {
+    /// Bytes that the owner's quota leaves for files. Records of executions take none of it: they go when files come.
+    pub fn room_for_files(&self, owner: &Owner) -> Result<u64, StoreError> {
+        Ok(self.quota.owner_bytes.saturating_sub(self.owner_bytes(owner)?.files))
+    }
+
+    pub fn owner_bytes(&self, owner: &Owner) -> Result<OwnerBytes, StoreError> {
         self.metadata.owner_bytes(owner)
     }
 

@@ -42,10 +42,10 @@ impl<'a> Artifacts<'a> {
             return Ok(room);
         }
         let quota = self.store.quota();
-        let of_owner = self.store.owner_bytes(&self.session.owner)?;
+        let of_owner = self.store.room_for_files(&self.session.owner)?;
         // As it is now: others may have stored something meanwhile.
         let used = self.store.session(&self.session.id)?.map_or(self.session.bytes, |session| session.bytes);
-        Ok(quota.session_bytes.saturating_sub(used).min(quota.owner_bytes.saturating_sub(of_owner)))
+        Ok(quota.session_bytes.saturating_sub(used).min(of_owner))
     }
 }
 

@@ -24,9 +24,9 @@ impl Interpreter {
             _ => UploadError::Store(StoreError::NoSuchSession),
         })?;
         let quota = self.store.quota();
-        let of_owner = self.store.owner_bytes(&session.owner)?;
+        let room = self.store.room_for_files(&session.owner)?;
         let size = content.len() as u64;
-        if session.bytes + size > quota.session_bytes || of_owner + size > quota.owner_bytes {
+        if session.bytes + size > quota.session_bytes || size > room {
             return Err(UploadError::Quota { name, why: "the quota is used up".to_owned() });
         }
         let mut incoming = self.store.begin_file(&session, &name)?;

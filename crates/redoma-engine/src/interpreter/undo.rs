@@ -154,7 +154,7 @@ impl Interpreter {
         let quota = self.store.quota();
         let (bytes, count) = (files.iter().map(|(file, _)| file.size).sum::<u64>(), files.len() as u64);
         let mut share = Share::new(&self.incoming, &session.owner);
-        let room = quota.owner_bytes.saturating_sub(self.store.owner_bytes(&session.owner)?);
+        let room = self.store.room_for_files(&session.owner)?;
         let has_room =
             bytes <= quota.session_bytes && count <= quota.session_files && share.grow(bytes, room);
         if has_room {
@@ -184,7 +184,7 @@ impl Interpreter {
         let mut again = HashMap::new();
         let mut share = Share::new(&self.incoming, &session.owner);
         let quota = self.store.quota();
-        let of_owner = quota.owner_bytes.saturating_sub(self.store.owner_bytes(&session.owner)?);
+        let of_owner = self.store.room_for_files(&session.owner)?;
         let used = self.store.session(&session.id)?.map_or(session.bytes, |session| session.bytes);
         let room = quota.session_bytes.saturating_sub(used).min(of_owner);
         for (name, id) in wanted {

@@ -139,7 +139,7 @@ impl Interpreter {
         read_only: bool,
     ) -> Result<Upload, InterpreterError> {
         let in_use = self.store.hold(&session.id);
-        let room = self.store.quota().owner_bytes.saturating_sub(self.store.owner_bytes(&session.owner)?);
+        let room = self.store.room_for_files(&session.owner)?;
         let share = Share::new(&self.incoming, &session.owner);
         Ok(Upload {
             interpreter: Arc::clone(self),

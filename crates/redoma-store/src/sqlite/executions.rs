@@ -25,11 +25,12 @@ pub(super) fn is_there(connection: &Connection, id: &str) -> Result<bool, StoreE
 
 /// Bytes that a row takes beside its result: ids, times, indexes. Migrations and checks name this number too.
 const ROW_BYTES: i64 = 256;
-/// Records of an owner beyond the quota that one new record makes go, at most.
+/// Maximum number of records that one transaction removes to make room.
 const MAX_EVICTED: usize = 1000;
 
 /// Adds a record, and counts it. Records that there is no room for go, those first whose session was not used for longest.
-pub(super) fn add(connection: &Connection, noted: &Noted, owner_bytes: u64) -> Result<(), StoreError> {
+/// Whether there are more to go.
+pub(super) fn add(connection: &Connection, noted: &Noted, owner_bytes: u64) -> Result<bool, StoreError> {
     let sql = "INSERT INTO executions (id, session, started_at, language, result) VALUES (?, ?, ?, ?, ?)";
     let session = noted.session.as_str();
     let row = params![noted.id, session, noted.started_at, noted.language, noted.result];
@@ -65,7 +66,12 @@ fn count(connection: &Connection, session: &str, bytes: i64) -> Result<(), Store
     Ok(())
 }
 
-fn make_room(connection: &Connection, session: &str, owner_bytes: u64) -> Result<(), StoreError> {
+/// Removes records of a session's owner that are beyond the quota, up to a maximum; whether there are more to go.
+pub(super) fn make_room(
+    connection: &Connection,
+    session: &str,
+    owner_bytes: u64,
+) -> Result<bool, StoreError> {
     let held = "SELECT client, user, bytes + records FROM usage \
                 WHERE (client, user) = (SELECT client, user FROM sessions WHERE id = ?)";
     let oldest =
@@ -78,18 +84,18 @@ fn make_room(connection: &Connection, session: &str, owner_bytes: u64) -> Result
             .query_row([session], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
             .optional()?;
         let Some((client, user, _)) = owner.filter(|(_, _, bytes)| unsigned(*bytes) > owner_bytes) else {
-            break;
+            return Ok(false);
         };
         let found: Option<String> =
             connection.prepare_cached(oldest)?.query_row([&client, &user], |row| row.get(0)).optional()?;
-        let Some(found) = found else { break };
+        let Some(found) = found else { return Ok(false) };
         let removed = sum_of_removed(connection, remove, params![found])?;
         count(connection, &found, -removed)?;
         if removed == 0 {
-            break;
+            return Ok(false);
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 pub(super) fn get(connection: &Connection, id: &ExecutionId) -> Result<Option<ExecutionRecord>, StoreError> {

@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::{by_name, name_of, parse, signed, unsigned, user_column};
 use crate::StoreError;
 use crate::blobs::BlobPath;
-use crate::metadata::{Added, FileRecord, NewFile, Quota, Refused};
+use crate::metadata::{Added, FileRecord, NewFile, OwnerBytes, Quota, Refused};
 
 const COLUMNS: &str = "id, session, name, version, is_current, size, sha256, content_type, origin, read_only, created_at, \
                        execution, blob";
@@ -81,7 +81,8 @@ pub(super) fn add(
             .execute([id.as_str(), session.id.as_str()])?;
     }
     let (mut bytes, mut count) = (session.bytes, session.files);
-    let mut of_owner = owner_bytes(connection, &session.owner)?;
+    // Records are not counted here: they make room for files.
+    let mut of_owner = owner_bytes(connection, &session.owner)?.files;
     let mut added = Added::default();
     for new in files {
         let reason = if bytes + new.size > quota.session_bytes {
@@ -210,13 +211,12 @@ pub(super) fn count_for_owner(
     Ok(())
 }
 
-pub(super) fn owner_bytes(connection: &Connection, owner: &Owner) -> Result<u64, StoreError> {
-    let sql = "SELECT bytes + records FROM usage WHERE client = ? AND user = ?";
-    let bytes: Option<i64> = connection
-        .prepare_cached(sql)?
-        .query_row([owner.client.as_str(), user_column(owner)], |row| row.get(0))
-        .optional()?;
-    Ok(unsigned(bytes.unwrap_or(0)))
+pub(super) fn owner_bytes(connection: &Connection, owner: &Owner) -> Result<OwnerBytes, StoreError> {
+    let sql = "SELECT bytes, records FROM usage WHERE client = ? AND user = ?";
+    let read =
+        |row: &Row<'_>| Ok(OwnerBytes { files: unsigned(row.get(0)?), records: unsigned(row.get(1)?) });
+    let of = [owner.client.as_str(), user_column(owner)];
+    Ok(connection.prepare_cached(sql)?.query_row(of, read).optional()?.unwrap_or_default())
 }
 
 /// Sums that are not what they should be, and files without a session.

@@ -26,8 +26,8 @@ use crate::StoreError;
 use crate::blobs::BlobPath;
 use crate::key::KeyRecord;
 use crate::metadata::{
-    Added, Commit, ExecutionRecord, FailedLogin, FileRecord, MayGo, Metadata, Quota, Refused, SessionChange,
-    SessionQuery, Totals,
+    Added, Commit, ExecutionRecord, FailedLogin, FileRecord, MayGo, Metadata, OwnerBytes, Quota, Refused,
+    SessionChange, SessionQuery, Totals,
 };
 use journal::{Journal, Noted};
 use writer::{Durability, Writer};
@@ -86,6 +86,19 @@ impl Sqlite {
             }
             Ok(())
         })
+    }
+
+    /// Removes records until an owner is within the quota. Each step is a transaction of its own, so that other writers
+    /// have their turn. An error is left to the owner's next commit: what was committed is there already.
+    fn make_room(&self, session: &SessionId, quota: Quota) {
+        let mut is_over = true;
+        while is_over {
+            let session = session.clone();
+            let step = move |connection: &Connection| {
+                executions::make_room(connection, session.as_str(), quota.owner_bytes)
+            };
+            is_over = self.write(Durability::Soon, step).unwrap_or(false);
+        }
     }
 
     /// Writes a run down, to be put into its table later.
@@ -312,7 +325,8 @@ impl Metadata for Sqlite {
             (true, true) => Durability::Soon,
             _ => Durability::Now,
         };
-        self.write(durability, move |connection| {
+        let session = commit.session.clone();
+        let (added, is_over) = self.write(durability, move |connection| {
             match &commit.begin {
                 Some(beginning) => sessions::add(connection, beginning)?,
                 None => {
@@ -326,12 +340,20 @@ impl Metadata for Sqlite {
             {
                 return Err(StoreError::NoRoom { name: name.clone(), reason: reason.clone() });
             }
-            if let Some(execution) = commit.execution {
+            let is_over = if let Some(execution) = commit.execution {
                 let noted = Noted::new(execution, session.id, &added, commit.now);
-                executions::add(connection, &noted, quota.owner_bytes)?;
-            }
-            Ok(added)
-        })
+                executions::add(connection, &noted, quota.owner_bytes)?
+            } else if added.files.is_empty() {
+                false
+            } else {
+                executions::make_room(connection, session.id.as_str(), quota.owner_bytes)?
+            };
+            Ok((added, is_over))
+        })?;
+        if is_over {
+            self.make_room(&session, quota);
+        }
+        Ok(added)
     }
 
     fn file(&self, id: &FileId) -> Result<Option<FileRecord>, StoreError> {
@@ -359,7 +381,7 @@ impl Metadata for Sqlite {
         self.read(sessions::totals)
     }
 
-    fn owner_bytes(&self, owner: &Owner) -> Result<u64, StoreError> {
+    fn owner_bytes(&self, owner: &Owner) -> Result<OwnerBytes, StoreError> {
         self.read(|connection| files::owner_bytes(connection, owner))
     }
 

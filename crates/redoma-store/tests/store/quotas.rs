@@ -1,5 +1,7 @@
 use std::collections::HashSet;
 
+use redoma_store::{OwnerBytes, new_execution_id};
+
 use super::*;
 
 fn limited(folder: &Path, quota: Quota) -> Store {
@@ -69,13 +71,13 @@ fn an_owners_quota_is_over_all_their_sessions_and_nobody_elses() {
     }
     // A removed file and a removed session make room.
     store.remove_file(&file.id).unwrap().unwrap();
-    assert_eq!(store.owner_bytes(&owner("ana")).unwrap(), 4);
+    assert_eq!(store.owner_bytes(&owner("ana")).unwrap().total(), 4);
     put(&store, &one, "a", &[1; 6]);
     store.remove_session(&one.id).unwrap().unwrap();
-    assert_eq!(store.owner_bytes(&owner("ana")).unwrap(), 4);
+    assert_eq!(store.owner_bytes(&owner("ana")).unwrap().total(), 4);
     put(&store, &two, "c", &[3; 6]);
     store.remove_session(&two.id).unwrap().unwrap();
-    assert_eq!(store.owner_bytes(&owner("ana")).unwrap(), 0);
+    assert_eq!(store.owner_bytes(&owner("ana")).unwrap().total(), 0);
     assert_eq!(wrong(&store), Vec::<String>::new());
 }
 
@@ -101,7 +103,7 @@ fn commits_at_the_same_time_do_not_get_past_a_quota() {
     for session in &sessions {
         assert!(store.session(&session.id).unwrap().unwrap().bytes <= 100);
     }
-    assert_eq!(store.owner_bytes(&owner("ana")).unwrap(), 147);
+    assert_eq!(store.owner_bytes(&owner("ana")).unwrap().total(), 147);
     assert_eq!(blobs(folder.path()).len(), 21);
     assert_eq!(wrong(&store), Vec::<String>::new());
 }
@@ -143,14 +145,12 @@ fn records_of_executions_count_and_the_oldest_go_first() {
             run_in(&store, &old, number, 10_000);
         }
         store.flush().unwrap();
-        let used = store.owner_bytes(&owner("ana")).unwrap();
+        let used = store.owner_bytes(&owner("ana")).unwrap().total();
         assert!((80_000..82_000).contains(&used), "{used}");
-        let no_room = put_all(&store, &new, &[("b", &vec![1; 20_000])]).unwrap();
-        assert_eq!(no_room.refused[0].reason, "the user's quota is used up");
         for number in 10..30 {
             run_in(&store, &new, number, 10_000);
             store.flush().unwrap();
-            assert!(store.owner_bytes(&owner("ana")).unwrap() <= 100_000);
+            assert!(store.owner_bytes(&owner("ana")).unwrap().total() <= 100_000);
         }
         assert_eq!(store.executions(&old.id, 100).unwrap().len(), 0);
         let left: Vec<_> = store.executions(&new.id, 100).unwrap().iter().map(|run| run.started_at).collect();
@@ -159,9 +159,45 @@ fn records_of_executions_count_and_the_oldest_go_first() {
         assert_eq!(store.executions(&bens.id, 100).unwrap().len(), 1);
         assert_eq!(store.current_files(&old.id).unwrap().len(), 1);
         store.remove_session(&new.id).unwrap().unwrap();
-        assert_eq!(store.owner_bytes(&owner("ana")).unwrap(), 50_000);
+        assert_eq!(store.owner_bytes(&owner("ana")).unwrap().total(), 50_000);
         assert_eq!(wrong(&store), Vec::<String>::new());
     }
+}
+
+#[test]
+fn records_make_room_for_files_and_never_refuse_one() {
+    const QUOTA: u64 = 1_000_000;
+    let folder = tempfile::tempdir().unwrap();
+    let store = limited(folder.path(), Quota { owner_bytes: QUOTA, ..PLENTY });
+    store.recover().unwrap();
+    let bens = session_of(&store, "ben");
+    run_in(&store, &bens, 1, 900_000);
+    // More records than one transaction removes.
+    for _ in 0..30 {
+        let session = session_of(&store, "ana");
+        (10..110).for_each(|number| {
+            let id = new_execution_id().unwrap();
+            let execution = Some(NewExecution { id, ..run(number, 100) });
+            store.commit(&session, Outcome { execution, ..Outcome::default() }).unwrap();
+        });
+    }
+    store.flush().unwrap();
+    let before = store.owner_bytes(&owner("ana")).unwrap();
+    assert!(before.records > QUOTA * 9 / 10 && before.files == 0, "{before:?}");
+    assert_eq!(store.room_for_files(&owner("ana")).unwrap(), QUOTA);
+    let session = session_of(&store, "ana");
+    let size = usize::try_from(QUOTA).unwrap();
+    put(&store, &session, "large", &vec![1; size - 1000]);
+    let after = store.owner_bytes(&owner("ana")).unwrap();
+    assert!(after.total() <= QUOTA && after.records > 0, "{after:?}");
+    // Files alone use the quota up.
+    put(&store, &session, "rest", &[1; 1000]);
+    assert_eq!(store.owner_bytes(&owner("ana")).unwrap(), OwnerBytes { files: QUOTA, records: 0 });
+    let refused = put_all(&store, &session, &[("more", b"1")]).unwrap().refused;
+    assert_eq!(refused[0].reason, "the user's quota is used up");
+    assert_eq!(store.room_for_files(&owner("ana")).unwrap(), 0);
+    assert_eq!(store.executions(&bens.id, 10).unwrap().len(), 1);
+    assert_eq!(wrong(&store), Vec::<String>::new());
 }
 
 #[test]
