@@ -2,6 +2,9 @@
 ALTER TABLE sessions ADD COLUMN records INTEGER NOT NULL DEFAULT 0;
 -- Whether a single run began it. Without files there is nothing to come back to but the record of that run.
 ALTER TABLE sessions ADD COLUMN is_single INTEGER NOT NULL DEFAULT 0;
+-- Sessions of an older database with one record and nothing else look like those of single runs. They make room too.
+UPDATE sessions SET is_single = 1 WHERE files = 0 AND name IS NULL AND resource_kind IS NULL
+    AND (SELECT count(*) FROM executions WHERE session = sessions.id) = 1;
 ALTER TABLE usage ADD COLUMN records INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE usage ADD COLUMN sessions INTEGER NOT NULL DEFAULT 0;
 UPDATE sessions SET records =

@@ -49,6 +49,50 @@ fn executions_of_an_older_database_are_kept_in_their_order() {
     assert!(version_of(folder.path()) > 2);
 }
 
+/// Only sessions with one run, without files, a name and a resource make room.
+#[test]
+fn single_runs_of_an_older_database_make_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let connection = rusqlite::Connection::open(folder.path().join("redoma.db")).unwrap();
+    for sql in [
+        include_str!("../../migrations/001-sessions-files-keys.sql"),
+        include_str!("../../migrations/002-key-profiles.sql"),
+        include_str!("../../migrations/003-executions-in-a-row.sql"),
+    ] {
+        connection.execute_batch(sql).unwrap();
+    }
+    connection.pragma_update(None, "user_version", 3).unwrap();
+    let session = |name: Option<&str>, resource: Option<&str>, files: u32, runs: u32| {
+        let id = new_session_id().unwrap();
+        let sql = "INSERT INTO sessions (id, client, user, name, profile, resource_kind, resource_id, created_at, used_at, \
+                   files) VALUES (?, 'chat', 'ana', ?, 'default', ?, ?, 1, 1, ?)";
+        connection.execute(sql, (id.as_str(), name, resource, resource, files)).unwrap();
+        for at in 0..runs {
+            let sql = "INSERT INTO executions (id, session, started_at, language, result) VALUES (?, ?, ?, 'py', '{}')";
+            connection.execute(sql, (new_execution_id().unwrap().as_str(), id.as_str(), at)).unwrap();
+        }
+        id
+    };
+    let singles = [(); 3].map(|()| session(None, None, 0, 1));
+    let others = [
+        session(Some("mine"), None, 0, 1),
+        session(None, Some("agent"), 0, 1),
+        session(None, None, 1, 1),
+        session(None, None, 0, 0),
+        session(None, None, 0, 2),
+    ];
+    drop(connection);
+    let store = Store::open(folder.path(), Quota { owner_sessions: 1, ..PLENTY }).unwrap();
+    while singles.iter().any(|id| store.session(id).unwrap().is_some()) {
+        let before = store.sessions(&SessionQuery { owner: None, after: None, limit: 10 }).unwrap().len();
+        assert!(!store.make_room_for_session(&owner("ana"), std::collections::HashSet::new).unwrap());
+        let after = store.sessions(&SessionQuery { owner: None, after: None, limit: 10 }).unwrap().len();
+        assert!(after < before, "a session of a single run does not make room");
+    }
+    assert!(!store.make_room_for_session(&owner("ana"), std::collections::HashSet::new).unwrap());
+    assert!(others.iter().all(|id| store.session(id).unwrap().is_some()));
+}
+
 #[test]
 fn a_newer_database_is_refused_and_not_touched() {
     let folder = tempfile::tempdir().unwrap();
