@@ -35,6 +35,7 @@ pub(super) fn add(connection: &Connection, noted: &Noted, owner_bytes: u64) -> R
     let session = noted.session.as_str();
     let row = params![noted.id, session, noted.started_at, noted.language, noted.result];
     connection.prepare_cached(sql)?.execute(row)?;
+    let number = connection.last_insert_rowid();
     // The last ones only: a session that is kept for ever would fill the disk with them.
     let sql = "DELETE FROM executions WHERE session = ?1 AND started_at < \
                (SELECT started_at FROM executions WHERE session = ?1 ORDER BY started_at DESC LIMIT 1 OFFSET ?2) \
@@ -42,7 +43,15 @@ pub(super) fn add(connection: &Connection, noted: &Noted, owner_bytes: u64) -> R
     let removed = sum_of_removed(connection, sql, params![session, MOST_OF_A_SESSION])?;
     let added = i64::try_from(noted.result.len()).unwrap_or(i64::MAX).saturating_add(ROW_BYTES);
     count(connection, session, added - removed)?;
-    make_room(connection, session, owner_bytes)
+    // The caller is about to be told of it.
+    make_room(connection, session, owner_bytes, Some(Kept { number, bytes: added }))
+}
+
+/// A record that stays, however much there is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kept {
+    number: i64,
+    bytes: i64,
 }
 
 /// Bytes of the records that a statement removes.
@@ -66,18 +75,22 @@ fn count(connection: &Connection, session: &str, bytes: i64) -> Result<(), Store
     Ok(())
 }
 
-/// Removes records of a session's owner that are beyond the quota, up to a maximum; whether there are more to go.
+/// Removes records of a session's owner that are beyond the quota, up to a maximum; whether there are more to go. `kept` is a
+/// record of that session: the owner may be beyond the quota by it.
 pub(super) fn make_room(
     connection: &Connection,
     session: &str,
     owner_bytes: u64,
+    kept: Option<Kept>,
 ) -> Result<bool, StoreError> {
     let held = "SELECT client, user, bytes + records FROM usage \
                 WHERE (client, user) = (SELECT client, user FROM sessions WHERE id = ?)";
-    let oldest =
-        "SELECT id FROM sessions WHERE client = ? AND user = ? AND records > 0 ORDER BY used_at LIMIT 1";
+    let oldest = "SELECT id FROM sessions WHERE client = ? AND user = ? AND records > 0 AND (id <> ? OR records > ?) \
+                  ORDER BY used_at LIMIT 1";
     let remove = "DELETE FROM executions WHERE number = (SELECT number FROM executions WHERE session = ? \
-                  ORDER BY started_at, id LIMIT 1) RETURNING octet_length(result)";
+                  AND number <> ? ORDER BY started_at, id LIMIT 1) RETURNING octet_length(result)";
+    // Numbers of records begin with 1.
+    let Kept { number, bytes } = kept.unwrap_or(Kept { number: 0, bytes: 0 });
     for _ in 0..MAX_EVICTED {
         let owner: Option<(String, String, i64)> = connection
             .prepare_cached(held)?
@@ -86,10 +99,12 @@ pub(super) fn make_room(
         let Some((client, user, _)) = owner.filter(|(_, _, bytes)| unsigned(*bytes) > owner_bytes) else {
             return Ok(false);
         };
-        let found: Option<String> =
-            connection.prepare_cached(oldest)?.query_row([&client, &user], |row| row.get(0)).optional()?;
+        let found: Option<String> = connection
+            .prepare_cached(oldest)?
+            .query_row(params![client, user, session, bytes], |row| row.get(0))
+            .optional()?;
         let Some(found) = found else { return Ok(false) };
-        let removed = sum_of_removed(connection, remove, params![found])?;
+        let removed = sum_of_removed(connection, remove, params![found, number])?;
         count(connection, &found, -removed)?;
         if removed == 0 {
             return Ok(false);

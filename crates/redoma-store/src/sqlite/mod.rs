@@ -95,7 +95,7 @@ impl Sqlite {
         while is_over {
             let session = session.clone();
             let step = move |connection: &Connection| {
-                executions::make_room(connection, session.as_str(), quota.owner_bytes)
+                executions::make_room(connection, session.as_str(), quota.owner_bytes, None)
             };
             is_over = self.write(Durability::Soon, step).unwrap_or(false);
         }
@@ -346,7 +346,7 @@ impl Metadata for Sqlite {
             } else if added.files.is_empty() {
                 false
             } else {
-                executions::make_room(connection, session.id.as_str(), quota.owner_bytes)?
+                executions::make_room(connection, session.id.as_str(), quota.owner_bytes, None)?
             };
             Ok((added, is_over))
         })?;

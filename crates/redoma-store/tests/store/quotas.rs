@@ -201,6 +201,30 @@ fn records_make_room_for_files_and_never_refuse_one() {
 }
 
 #[test]
+fn a_record_does_not_go_with_the_commit_that_brings_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = limited(folder.path(), Quota { owner_bytes: 100_000, ..PLENTY });
+    let (first, second) = (session_of(&store, "ana"), session_of(&store, "ana"));
+    put(&store, &first, "a", &[1; 100_000]);
+    let listed = |session: &Session| -> Vec<_> {
+        store.executions(&session.id, 100).unwrap().iter().map(|run| run.started_at).collect()
+    };
+    // Without any room for records, the last one stays until another comes, even if that began earlier.
+    for number in [5, 4, 6] {
+        run_in(&store, &first, number, 1000);
+        assert_eq!(listed(&first), [i64::try_from(number).unwrap()]);
+    }
+    run_in(&store, &second, 7, 1000);
+    assert_eq!((listed(&first), listed(&second)), (vec![], vec![7]));
+    // The session that was used last is not the one whose run ends last.
+    store.touch_session(&first.id).unwrap();
+    run_in(&store, &second, 8, 1000);
+    assert_eq!(listed(&second), [8]);
+    assert_eq!(store.current_files(&first.id).unwrap().len(), 1);
+    assert_eq!(wrong(&store), Vec::<String>::new());
+}
+
+#[test]
 fn single_runs_without_files_make_room_and_nothing_else_does() {
     let folder = tempfile::tempdir().unwrap();
     let store = limited(folder.path(), Quota { owner_sessions: 10, ..PLENTY });
