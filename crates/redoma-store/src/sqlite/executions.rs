@@ -75,6 +75,15 @@ fn count(connection: &Connection, session: &str, bytes: i64) -> Result<(), Store
     Ok(())
 }
 
+/// Makes the sums of a session right whose records are less than was counted.
+fn correct(connection: &Connection, session: &str) -> Result<(), StoreError> {
+    let sql = "SELECT coalesce((SELECT sum(octet_length(result) + ?2) FROM executions WHERE session = ?1), 0) - records \
+               FROM sessions WHERE id = ?1";
+    let missing: i64 =
+        connection.prepare_cached(sql)?.query_row(params![session, ROW_BYTES], |row| row.get(0))?;
+    count(connection, session, missing)
+}
+
 /// Removes records of a session's owner that are beyond the quota, up to a maximum; whether there are more to go. `kept` is a
 /// record of that session: the owner may be beyond the quota by it.
 pub(super) fn make_room(
@@ -105,9 +114,10 @@ pub(super) fn make_room(
             .optional()?;
         let Some(found) = found else { return Ok(false) };
         let removed = sum_of_removed(connection, remove, params![found, number])?;
-        count(connection, &found, -removed)?;
         if removed == 0 {
-            return Ok(false);
+            correct(connection, &found)?;
+        } else {
+            count(connection, &found, -removed)?;
         }
     }
     Ok(true)

@@ -225,6 +225,34 @@ fn a_record_does_not_go_with_the_commit_that_brings_it() {
 }
 
 #[test]
+fn a_wrong_sum_does_not_keep_records_from_making_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let quota = Quota { owner_bytes: 100_000, ..PLENTY };
+    let store = limited(folder.path(), quota);
+    let sessions = [(); 3].map(|()| session_of(&store, "ana"));
+    for (number, session) in (1..).zip(&sessions) {
+        run_in(&store, session, number, 10_000);
+    }
+    drop(store);
+    let connection = rusqlite::Connection::open(folder.path().join("redoma.db")).unwrap();
+    connection.execute("DELETE FROM executions WHERE session = ?", [sessions[0].id.as_str()]).unwrap();
+    for (at, session) in (1..).zip(&sessions) {
+        connection
+            .execute("UPDATE sessions SET used_at = ? WHERE id = ?", (at, session.id.as_str()))
+            .unwrap();
+    }
+    drop(connection);
+    let store = limited(folder.path(), quota);
+    assert_eq!(wrong(&store).len(), 1);
+    run_in(&store, &sessions[2], 10, 85_000);
+    // The sum of the first one was corrected, and the record of the second one went.
+    let count = |session: &Session| store.executions(&session.id, 100).unwrap().len();
+    assert_eq!(sessions.each_ref().map(count), [0, 0, 2]);
+    assert!(store.owner_bytes(&owner("ana")).unwrap().total() <= 100_000);
+    assert_eq!(wrong(&store), Vec::<String>::new());
+}
+
+#[test]
 fn single_runs_without_files_make_room_and_nothing_else_does() {
     let folder = tempfile::tempdir().unwrap();
     let store = limited(folder.path(), Quota { owner_sessions: 10, ..PLENTY });
