@@ -215,8 +215,15 @@ pub trait Metadata: Debug + Send + Sync {
     fn owner_bytes(&self, owner: &Owner) -> Result<OwnerBytes, StoreError>;
     fn owner_sessions(&self, owner: &Owner) -> Result<u64, StoreError>;
     /// Removes up to `count` sessions of an owner that single runs began and that have no name and no files, those first
-    /// that were not used for longest. A crash may bring the last ones back.
-    fn evict_sessions(&self, owner: &Owner, count: usize, may: MayGo) -> Result<Vec<Session>, StoreError>;
+    /// that were not used for longest. A crash may bring the last ones back. One without records stays if it was not opened
+    /// before this time: the request that opened it may not have begun to use it.
+    fn evict_sessions(
+        &self,
+        owner: &Owner,
+        count: usize,
+        opened_before: i64,
+        may: MayGo,
+    ) -> Result<Vec<Session>, StoreError>;
 
     fn execution(&self, id: &ExecutionId) -> Result<Option<ExecutionRecord>, StoreError>;
     /// Newest first.

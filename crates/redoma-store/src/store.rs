@@ -78,6 +78,8 @@ impl Drop for InUse {
 const LONGEST: i64 = 1000 * 365 * 86_400_000;
 /// Sessions that make room at once for new ones.
 const MAX_EVICTED: usize = 64;
+/// Milliseconds for which an opened session without a run does not make room for others.
+const MIN_AGE_TO_EVICT: i64 = 60_000;
 const DATABASE: &str = "redoma.db";
 const STORAGE: &str = "storage";
 const RESERVE: &str = "storage.reserve";
@@ -180,7 +182,8 @@ impl Store {
         };
         // Several at a time, so that the next few runs need not ask.
         let count = usize::try_from(most / 8 + 1).unwrap_or(usize::MAX).min(MAX_EVICTED);
-        for session in self.metadata.evict_sessions(owner, count, Box::new(may))? {
+        let opened_before = self.now().saturating_sub(MIN_AGE_TO_EVICT);
+        for session in self.metadata.evict_sessions(owner, count, opened_before, Box::new(may))? {
             self.blobs.remove_session(&session.owner, &session.id)?;
         }
         Ok(self.metadata.owner_sessions(owner)? < most)

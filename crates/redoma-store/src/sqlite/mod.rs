@@ -389,9 +389,17 @@ impl Metadata for Sqlite {
         self.read(|connection| sessions::count_of(connection, owner))
     }
 
-    fn evict_sessions(&self, owner: &Owner, count: usize, may: MayGo) -> Result<Vec<Session>, StoreError> {
+    fn evict_sessions(
+        &self,
+        owner: &Owner,
+        count: usize,
+        opened_before: i64,
+        may: MayGo,
+    ) -> Result<Vec<Session>, StoreError> {
         let owner = owner.clone();
-        self.write(Durability::Soon, move |connection| sessions::evict(connection, &owner, count, &may))
+        self.write(Durability::Soon, move |connection| {
+            sessions::evict(connection, &owner, count, opened_before, &may)
+        })
     }
 
     fn execution(&self, id: &ExecutionId) -> Result<Option<ExecutionRecord>, StoreError> {

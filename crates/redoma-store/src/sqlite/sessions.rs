@@ -188,15 +188,16 @@ pub(super) fn evict(
     connection: &Connection,
     owner: &Owner,
     count: usize,
+    opened_before: i64,
     may: &MayGo,
 ) -> Result<Vec<Session>, StoreError> {
     let sql = "SELECT id FROM sessions WHERE client = ? AND user = ? AND is_single = 1 AND files = 0 AND name IS NULL \
-               ORDER BY used_at LIMIT ?";
+               AND (records > 0 OR created_at < ?) ORDER BY used_at LIMIT ?";
     // More than have to go: some may be in use.
     let limit = i64::try_from(count.saturating_mul(4)).unwrap_or(i64::MAX);
     let found: rusqlite::Result<Vec<String>> = connection
         .prepare_cached(sql)?
-        .query_map(params![owner.client, user_column(owner), limit], |row| row.get(0))?
+        .query_map(params![owner.client, user_column(owner), opened_before, limit], |row| row.get(0))?
         .collect();
     let mut gone = Vec::new();
     for id in found? {

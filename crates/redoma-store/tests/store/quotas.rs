@@ -205,7 +205,7 @@ fn a_record_does_not_go_with_the_commit_that_brings_it() {
     let folder = tempfile::tempdir().unwrap();
     let store = limited(folder.path(), Quota { owner_bytes: 100_000, ..PLENTY });
     let (first, second) = (session_of(&store, "ana"), session_of(&store, "ana"));
-    put(&store, &first, "a", &[1; 100_000]);
+    put(&store, &first, "a", &vec![1; 100_000]);
     let listed = |session: &Session| -> Vec<_> {
         store.executions(&session.id, 100).unwrap().iter().map(|run| run.started_at).collect()
     };
@@ -281,6 +281,33 @@ fn single_runs_without_files_make_room_and_nothing_else_does() {
     store.remove_session(&kept.id).unwrap().unwrap();
     assert!(store.make_room_for_session(&owner("ana"), HashSet::new).unwrap());
     assert_eq!(wrong(&store), Vec::<String>::new());
+}
+
+/// As a conversation begins: the session is there before its first run.
+fn conversation(store: &Store, user: &str) -> Session {
+    let session = store.draft_session(new_session(owner(user), Retention::Forever)).unwrap();
+    let outcome = Outcome { begins: true, is_single_run: true, ..Outcome::default() };
+    store.commit(&session, outcome).unwrap();
+    session
+}
+
+#[test]
+fn a_session_that_was_just_opened_does_not_make_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = limited(folder.path(), Quota { owner_sessions: 2, ..PLENTY });
+    let (opened, run) = (conversation(&store, "ana"), single_run(&store, "ana", 1, 100));
+    assert!(store.make_room_for_session(&owner("ana"), HashSet::new).unwrap());
+    assert!(store.session(&opened.id).unwrap().is_some());
+    assert!(store.session(&run.id).unwrap().is_none());
+    let other = conversation(&store, "ana");
+    assert!(!store.make_room_for_session(&owner("ana"), HashSet::new).unwrap());
+    // A minute later.
+    let connection = rusqlite::Connection::open(folder.path().join("redoma.db")).unwrap();
+    let sql = "UPDATE sessions SET created_at = created_at - 61000 WHERE id = ?";
+    connection.execute(sql, [opened.id.as_str()]).unwrap();
+    assert!(store.make_room_for_session(&owner("ana"), HashSet::new).unwrap());
+    assert!(store.session(&opened.id).unwrap().is_none());
+    assert!(store.session(&other.id).unwrap().is_some());
 }
 
 #[test]
