@@ -182,6 +182,9 @@ pub(super) fn count_of(connection: &Connection, owner: &Owner) -> Result<u64, St
     Ok(unsigned(count.unwrap_or(0)))
 }
 
+/// Maximum number of candidates that one query for sessions to evict finds.
+const EVICTION_PAGE: i64 = 256;
+
 /// Removes sessions of an owner that single runs began, without a name and without files: nothing of them is left to come
 /// back to but records. Those not used for longest go first.
 pub(super) fn evict(
@@ -191,20 +194,26 @@ pub(super) fn evict(
     opened_before: i64,
     may: &MayGo,
 ) -> Result<Vec<Session>, StoreError> {
-    let sql = "SELECT id FROM sessions WHERE client = ? AND user = ? AND is_single = 1 AND files = 0 AND name IS NULL \
-               AND (records > 0 OR created_at < ?) ORDER BY used_at LIMIT ?";
-    // More than have to go: some may be in use.
-    let limit = i64::try_from(count.saturating_mul(4)).unwrap_or(i64::MAX);
-    let found: rusqlite::Result<Vec<String>> = connection
-        .prepare_cached(sql)?
-        .query_map(params![owner.client, user_column(owner), opened_before, limit], |row| row.get(0))?
-        .collect();
+    let sql = "SELECT used_at, id FROM sessions WHERE client = ? AND user = ? AND is_single = 1 AND files = 0 \
+               AND name IS NULL AND (records > 0 OR created_at < ?) AND (used_at, id) > (?, ?) \
+               ORDER BY used_at, id LIMIT ?";
     let mut gone = Vec::new();
-    for id in found? {
-        if gone.len() >= count {
-            break;
+    let mut after = (i64::MIN, String::new());
+    // Page by page: those at the beginning may all be in use.
+    while gone.len() < count {
+        let (used_at, id) = &after;
+        let of = params![owner.client, user_column(owner), opened_before, used_at, id, EVICTION_PAGE];
+        let page: rusqlite::Result<Vec<(i64, String)>> =
+            connection.prepare_cached(sql)?.query_map(of, |row| Ok((row.get(0)?, row.get(1)?)))?.collect();
+        let page = page?;
+        for (_, id) in &page {
+            let id = parse(id)?;
+            if gone.len() < count && may(&id) {
+                gone.extend(remove(connection, &id, |_| true)?);
+            }
         }
-        gone.extend(remove(connection, &parse(&id)?, |session| may(&session.id))?);
+        let Some(last) = page.into_iter().last() else { break };
+        after = last;
     }
     Ok(gone)
 }

@@ -311,6 +311,26 @@ fn a_session_that_was_just_opened_does_not_make_room() {
 }
 
 #[test]
+fn many_sessions_in_use_do_not_keep_others_from_making_room() {
+    const HELD: u64 = 600;
+    let folder = tempfile::tempdir().unwrap();
+    let store = limited(folder.path(), Quota { owner_sessions: HELD + 2, ..PLENTY });
+    let runs: Vec<_> = (0..HELD + 2).map(|number| single_run(&store, "ana", number, 100)).collect();
+    let connection = rusqlite::Connection::open(folder.path().join("redoma.db")).unwrap();
+    // Many were used in the same millisecond.
+    for (number, session) in (0..).zip(&runs) {
+        let sql = "UPDATE sessions SET used_at = ? WHERE id = ?";
+        connection.execute(sql, (number / 300, session.id.as_str())).unwrap();
+    }
+    let (held, free) = runs.split_at(usize::try_from(HELD).unwrap());
+    let live: HashSet<_> = held.iter().map(|session| session.id.clone()).collect();
+    assert!(store.make_room_for_session(&owner("ana"), || live).unwrap());
+    assert!(held.iter().all(|session| store.session(&session.id).unwrap().is_some()));
+    assert!(free.iter().all(|session| store.session(&session.id).unwrap().is_none()));
+    assert_eq!(wrong(&store), Vec::<String>::new());
+}
+
+#[test]
 fn a_session_with_live_variables_does_not_make_room() {
     let folder = tempfile::tempdir().unwrap();
     let store = limited(folder.path(), Quota { owner_sessions: 2, ..PLENTY });
