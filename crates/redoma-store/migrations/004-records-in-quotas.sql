@@ -1,6 +1,7 @@
 -- Bytes of the records of its executions, which count against the owner's quota.
 ALTER TABLE sessions ADD COLUMN records INTEGER NOT NULL DEFAULT 0;
--- Whether a single run began it. Without files there is nothing to come back to but the record of that run.
+-- Whether no caller asked for it: a single run, a conversation or a Jupyter kernel began it. Without files there is nothing to
+-- come back to but records. A caller who names it keeps it.
 ALTER TABLE sessions ADD COLUMN is_single INTEGER NOT NULL DEFAULT 0;
 -- Sessions of an older database with one record and nothing else look like those of single runs. They make room too.
 UPDATE sessions SET is_single = 1 WHERE files = 0 AND name IS NULL AND resource_kind IS NULL
@@ -16,5 +17,5 @@ INSERT INTO usage (client, user, bytes, files, records, sessions)
 DELETE FROM usage WHERE sessions = 0 AND bytes = 0 AND files = 0;
 -- Which sessions of an owner go first when there are too many, and whose records when these are too large.
 CREATE INDEX sessions_to_evict ON sessions (client, user, used_at)
-    WHERE is_single = 1 AND files = 0 AND name IS NULL;
+    WHERE is_single = 1 AND files = 0;
 CREATE INDEX sessions_with_records ON sessions (client, user, used_at) WHERE records > 0;

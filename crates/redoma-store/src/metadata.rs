@@ -94,7 +94,7 @@ pub struct Beginning {
     pub session: Session,
     /// How long it lives unused.
     pub ttl: Option<i64>,
-    /// Whether a single run begins it, whose variables go with it.
+    /// Whether no caller asked for it, see [`Outcome::is_single_run`](crate::Outcome::is_single_run).
     pub is_single: bool,
 }
 
@@ -214,8 +214,8 @@ pub trait Metadata: Debug + Send + Sync {
     fn totals(&self) -> Result<Totals, StoreError>;
     fn owner_bytes(&self, owner: &Owner) -> Result<OwnerBytes, StoreError>;
     fn owner_sessions(&self, owner: &Owner) -> Result<u64, StoreError>;
-    /// Removes up to `count` sessions of an owner that single runs began and that have no name and no files, those first
-    /// that were not used for longest. A crash may bring the last ones back. One without records stays if it was not opened
+    /// Removes up to `count` sessions of an owner that began as single ones, that no caller has named since, and that have no
+    /// files, those first that were not used for longest. A crash may bring the last ones back. One without records stays if it was not opened
     /// before this time: the request that opened it may not have begun to use it.
     fn evict_sessions(
         &self,

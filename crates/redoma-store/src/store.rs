@@ -53,13 +53,22 @@ pub struct Store {
     /// Where the bytes are, if they are in a folder.
     storage: Option<PathBuf>,
     in_use: Arc<Mutex<HashMap<SessionId, usize>>>,
+    /// Sessions that don't make room for others.
+    spared: Arc<Mutex<HashMap<SessionId, usize>>>,
 }
 
-/// While this lives, nothing of the session is removed.
+/// While this lives, nothing of the session is removed; or only, if it came from [`Store::spare`], not to make room.
 #[derive(Debug)]
 pub struct InUse {
     id: SessionId,
     all: Arc<Mutex<HashMap<SessionId, usize>>>,
+}
+
+impl InUse {
+    fn new(id: &SessionId, all: &Arc<Mutex<HashMap<SessionId, usize>>>) -> Self {
+        *all.lock().unwrap_or_else(PoisonError::into_inner).entry(id.clone()).or_default() += 1;
+        Self { id: id.clone(), all: Arc::clone(all) }
+    }
 }
 
 impl Drop for InUse {
@@ -114,6 +123,7 @@ impl Store {
             reserve: None,
             storage: None,
             in_use: Arc::default(),
+            spared: Arc::default(),
         }
     }
 
@@ -175,10 +185,12 @@ impl Store {
         if self.metadata.owner_sessions(owner)? < most {
             return Ok(true);
         }
-        let (in_use, live) = (Arc::clone(&self.in_use), live());
+        let (held, live) = ([Arc::clone(&self.in_use), Arc::clone(&self.spared)], live());
         let may = move |id: &SessionId| {
-            let is_in_use = in_use.lock().unwrap_or_else(PoisonError::into_inner).contains_key(id);
-            !is_in_use && !live.contains(id)
+            let has = |all: &Mutex<HashMap<_, _>>| {
+                all.lock().unwrap_or_else(PoisonError::into_inner).contains_key(id)
+            };
+            !live.contains(id) && !held.iter().any(|all| has(all))
         };
         // Several at a time, so that the next few runs need not ask.
         let count = usize::try_from(most / 8 + 1).unwrap_or(usize::MAX).min(MAX_EVICTED);
@@ -209,8 +221,12 @@ impl Store {
 
     /// Keeps a session from being removed.
     pub fn hold(&self, id: &SessionId) -> InUse {
-        *self.in_use.lock().unwrap_or_else(PoisonError::into_inner).entry(id.clone()).or_default() += 1;
-        InUse { id: id.clone(), all: Arc::clone(&self.in_use) }
+        InUse::new(id, &self.in_use)
+    }
+
+    /// Keeps a session from making room for others. Its owner can remove it, and its time can be over.
+    pub fn spare(&self, id: &SessionId) -> InUse {
+        InUse::new(id, &self.spared)
     }
 
     /// Removes a session with all its files, unless it is in use.
@@ -531,7 +547,7 @@ fn hash(mut file: File, path: &Path) -> Result<String, StoreError> {
 pub struct Outcome {
     /// Whether the session begins with this.
     pub begins: bool,
-    /// Whether a run begins the session, and no caller asked for one: without files and live variables, there is nothing to come
+    /// Whether a run, a conversation or a Jupyter kernel begins the session, and no caller asked for one: without files and live variables, there is nothing to come
     /// back to.
     pub is_single_run: bool,
     pub files: Vec<(FileDetails, Written)>,

@@ -64,7 +64,7 @@ pub use file_types::{BadFileType, FileTypes};
 pub use gauges::{Gauges, KernelCounts};
 pub use profiles::{BadProfiles, Because, GovernedProfile, ProfileBook};
 pub use redoma_store::audit;
-pub use redoma_store::{Added, KeyRecord, NewKey, Secret, StoreError, new_execution_id};
+pub use redoma_store::{Added, InUse, KeyRecord, NewKey, Secret, StoreError, new_execution_id};
 pub use sweeper::Sweeper;
 pub use undo::Undone;
 pub use uploads::{Upload, UploadError, UploadedFile};
@@ -212,19 +212,43 @@ impl Interpreter {
         profile: Option<&str>,
         retention: Option<Retention>,
     ) -> Result<Session, InterpreterError> {
+        let session = self.draft_named(principal, name, profile, retention)?;
+        self.store.commit(&session, Outcome { begins: true, ..Outcome::default() })?;
+        self.note(|| AuditEvent::SessionOpened(audited_session(principal, &session)));
+        Ok(session)
+    }
+
+    /// A session of a Jupyter kernel, which does not make room for others while the kernel holds on to what comes with it.
+    /// From then on it is like that of a conversation.
+    pub fn open_kernel_session(
+        &self,
+        principal: &Principal,
+        name: Option<Name>,
+    ) -> Result<(Session, InUse), InterpreterError> {
+        let session = self.draft_named(principal, name, None, None)?;
+        let spared = self.store.spare(&session.id);
+        self.store.commit(&session, Outcome { begins: true, is_single_run: true, ..Outcome::default() })?;
+        self.note(|| AuditEvent::SessionOpened(audited_session(principal, &session)));
+        Ok((session, spared))
+    }
+
+    fn draft_named(
+        &self,
+        principal: &Principal,
+        name: Option<Name>,
+        profile: Option<&str>,
+        retention: Option<Retention>,
+    ) -> Result<Session, InterpreterError> {
         let book = self.profiles();
         let profile = &book.choose(principal, profile)?.profile;
         self.make_room_for_session(&principal.owner)?;
-        let new = NewSession {
+        Ok(self.store.draft_session(NewSession {
             owner: principal.owner.clone(),
             name,
             profile: profile.name.clone(),
             resource: None,
             retention: book.retention(principal, retention.unwrap_or(profile.retention)),
-        };
-        let session = self.store.open_session(new)?;
-        self.note(|| AuditEvent::SessionOpened(audited_session(principal, &session)));
-        Ok(session)
+        })?)
     }
 
     /// A session of a conversation that no caller has asked for by itself. Without files and live variables it goes when its

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use redoma_engine::Cancel;
+use redoma_engine::interpreter::InUse;
 use redoma_model::{Owner, Principal, SessionId};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -31,7 +32,7 @@ pub struct Kernel {
     pub spec: &'static Spec,
     pub owner: Owner,
     /// Another after a restart, if the first one's time was over.
-    session: Mutex<SessionId>,
+    session: Mutex<KernelSession>,
     sender: Sender,
     connections: Mutex<Vec<Arc<Outbox>>>,
     /// What waits for the cells before it.
@@ -52,6 +53,20 @@ pub struct Kernel {
     pub gone: watch::Sender<bool>,
     /// … and this when nothing of it runs any more.
     pub ended: watch::Sender<bool>,
+}
+
+/// The session of a kernel.
+#[derive(Debug)]
+pub struct KernelSession {
+    id: SessionId,
+    /// Keeps it from making room for other sessions.
+    _spared: Option<InUse>,
+}
+
+impl KernelSession {
+    pub fn new(id: SessionId, spared: Option<InUse>) -> Self {
+        Self { id, _spared: spared }
+    }
 }
 
 #[derive(Debug)]
@@ -91,7 +106,7 @@ impl Kernel {
     pub fn new(
         spec: &'static Spec,
         owner: Owner,
-        session: SessionId,
+        session: KernelSession,
     ) -> std::io::Result<(Arc<Self>, Queues)> {
         let (shell, shell_work) = unbounded_channel();
         let (control, control_work) = unbounded_channel();
@@ -132,10 +147,10 @@ impl Kernel {
     }
 
     pub fn session(&self) -> SessionId {
-        locked(&self.session).clone()
+        locked(&self.session).id.clone()
     }
 
-    pub fn set_session(&self, session: SessionId) {
+    pub fn set_session(&self, session: KernelSession) {
         *locked(&self.session) = session;
     }
 

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redoma_engine::interpreter::InterpreterError;
-use redoma_model::{Principal, Role, SessionId};
+use redoma_model::{Principal, Role};
 
-use super::kernel::Kernel;
+use super::kernel::{Kernel, KernelSession};
 use super::messages::Parent;
 use super::queue;
 use super::specs::Spec;
@@ -26,12 +26,12 @@ async fn carried_through<T: Send + 'static>(
     tokio::spawn(work).await.unwrap_or_else(|error| Err(Failure::internal(&error)))
 }
 
-async fn open_session(app: &Arc<App>, principal: &Principal) -> Result<SessionId, Failure> {
+async fn open_session(app: &Arc<App>, principal: &Principal) -> Result<KernelSession, Failure> {
     let _permit = app.permit(principal, Wanted::Session)?;
     let (app, principal) = (Arc::clone(app), principal.clone());
     let name = "jupyter".parse().ok();
-    let session = blocking(move || app.interpreter.open_session(&principal, name, None, None)).await?;
-    Ok(session.id)
+    let (session, spared) = blocking(move || app.interpreter.open_kernel_session(&principal, name)).await?;
+    Ok(KernelSession::new(session.id, Some(spared)))
 }
 
 pub async fn start(

@@ -129,12 +129,14 @@ fn forget(kernels: &mut HashMap<String, Arc<Kernel>>, idle: Duration) -> Vec<Arc
 mod tests {
     use redoma_model::{Role, SessionId};
 
+    use super::super::kernel::KernelSession;
     use super::super::specs::SPECS;
     use super::*;
 
     fn kernel(client: &str) -> Arc<Kernel> {
         let owner = Owner { client: client.to_owned(), user: None };
-        Kernel::new(&SPECS[0], owner, SessionId::from_random([1; 21])).unwrap().0
+        let session = KernelSession::new(SessionId::from_random([1; 21]), None);
+        Kernel::new(&SPECS[0], owner, session).unwrap().0
     }
 
     #[test]

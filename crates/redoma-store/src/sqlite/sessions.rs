@@ -99,7 +99,10 @@ pub(super) fn change(
 ) -> Result<bool, StoreError> {
     if let Some(name) = &change.name {
         connection
-            .prepare_cached("UPDATE sessions SET name = ?2 WHERE id = ?1")?
+            // A caller who names a session wants to come back to it.
+            .prepare_cached(
+                "UPDATE sessions SET name = ?2, is_single = is_single AND ?2 IS NULL WHERE id = ?1",
+            )?
             .execute(params![id.as_str(), name.as_ref().map(Name::as_str)])?;
     }
     if let Some(ttl) = change.ttl {
@@ -185,8 +188,8 @@ pub(super) fn count_of(connection: &Connection, owner: &Owner) -> Result<u64, St
 /// Maximum number of candidates that one query for sessions to evict finds.
 const EVICTION_PAGE: i64 = 256;
 
-/// Removes sessions of an owner that single runs began, without a name and without files: nothing of them is left to come
-/// back to but records. Those not used for longest go first.
+/// Removes sessions of an owner that no caller asked for and that have no files: nothing of them is left to come back to but
+/// records. Those not used for longest go first.
 pub(super) fn evict(
     connection: &Connection,
     owner: &Owner,
@@ -195,7 +198,7 @@ pub(super) fn evict(
     may: &MayGo,
 ) -> Result<Vec<Session>, StoreError> {
     let sql = "SELECT used_at, id FROM sessions WHERE client = ? AND user = ? AND is_single = 1 AND files = 0 \
-               AND name IS NULL AND (records > 0 OR created_at < ?) AND (used_at, id) > (?, ?) \
+               AND (records > 0 OR created_at < ?) AND (used_at, id) > (?, ?) \
                ORDER BY used_at, id LIMIT ?";
     let mut gone = Vec::new();
     let mut after = (i64::MIN, String::new());

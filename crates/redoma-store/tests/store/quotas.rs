@@ -1,6 +1,6 @@
 use std::collections::HashSet;
 
-use redoma_store::{OwnerBytes, new_execution_id};
+use redoma_store::{OwnerBytes, SessionChange, new_execution_id};
 
 use super::*;
 
@@ -328,6 +328,34 @@ fn many_sessions_in_use_do_not_keep_others_from_making_room() {
     assert!(held.iter().all(|session| store.session(&session.id).unwrap().is_some()));
     assert!(free.iter().all(|session| store.session(&session.id).unwrap().is_none()));
     assert_eq!(wrong(&store), Vec::<String>::new());
+}
+
+/// As a Jupyter kernel begins it: with a name that no caller gave it.
+#[test]
+fn a_session_of_a_kernel_makes_room_when_the_kernel_is_gone_unless_it_was_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = limited(folder.path(), Quota { owner_sessions: 2, ..PLENTY });
+    let begin = |name: &str| {
+        let new = NewSession { name: name.parse().ok(), ..new_session(owner("ana"), Retention::Forever) };
+        let session = store.draft_session(new).unwrap();
+        let execution = Some(NewExecution { id: new_execution_id().unwrap(), ..run(1, 10) });
+        let outcome = Outcome { begins: true, is_single_run: true, execution, ..Outcome::default() };
+        store.commit(&session, outcome).unwrap();
+        session
+    };
+    let (kernel, named) = (begin("jupyter"), begin("jupyter"));
+    let spared = store.spare(&kernel.id);
+    let change = SessionChange { name: Some("mine".parse().ok()), ttl: None };
+    assert!(store.change_session(&named.id, change).unwrap());
+    assert!(!store.make_room_for_session(&owner("ana"), HashSet::new).unwrap());
+    drop(spared);
+    assert!(store.make_room_for_session(&owner("ana"), HashSet::new).unwrap());
+    assert!(store.session(&kernel.id).unwrap().is_none());
+    assert_eq!(store.session(&named.id).unwrap().unwrap().name.as_deref(), Some("mine"));
+    // One that is spared can be removed by its owner.
+    let kernel = begin("jupyter");
+    let _spared = store.spare(&kernel.id);
+    assert!(store.remove_session(&kernel.id).unwrap().is_some());
 }
 
 #[test]
