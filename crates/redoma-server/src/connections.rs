@@ -3,7 +3,8 @@
 //! A connection belongs to the address that it comes from until a request on it shows a valid key, and to that key's owner from
 //! then on. Connections of trusted proxies belong to the proxy: many users share them.
 //!
-//! - An address has at most [`Limits::per_address`] connections without a key. One more closes the oldest of them.
+//! - An address has at most [`Limits::per_address`] connections without a key while more than half of all places are taken, and
+//!   at most a quarter of all places otherwise. One more closes the oldest of them, busy or not.
 //! - When there are [`Limits::in_all`], a new one closes the oldest idle one of the address or owner with the most.
 //! - An owner has at most [`GREED`] times what stays free. One more closes the owner's oldest idle one, or is refused.
 //! - If all are busy, [`RESERVED`] more are let in, for health checks, metrics and admins only.
@@ -102,16 +103,20 @@ impl Connections {
         }
     }
 
+    /// Maximum number of connections without a key of one address. A request shows its key some time after its connection is
+    /// accepted, so a burst of valid requests looks like idle strangers at first: the bound is low only if places are scarce.
+    fn max_of_address(&self, state: &State) -> usize {
+        let Limits { in_all, per_address } = self.limits;
+        let is_scarce = state.staying() > in_all / 2;
+        if is_scarce { per_address } else { per_address.max(in_all / 4) }
+    }
+
     /// Takes a new connection in, if there is room for it or can be made.
     pub fn admit(self: &Arc<Self>, address: IpAddr, stream: &Arc<TcpStream>) -> Option<Arc<Connection>> {
         let is_proxy = self.proxies.iter().any(|proxy| proxy.contains(address));
         let mut holder = if is_proxy { Holder::Proxy } else { Holder::Address(Network::of_one(address)) };
         let mut state = self.state();
-        if !is_proxy
-            && state.count(&holder) >= self.limits.per_address
-            && !state.close_oldest_idle(&holder)
-            && !state.close_oldest(&holder)
-        {
+        if !is_proxy && state.count(&holder) >= self.max_of_address(&state) && !state.close_oldest(&holder) {
             return None;
         }
         if state.staying() >= self.limits.in_all && !state.close_one_of_the_largest() {
@@ -312,24 +317,43 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_without_a_key_has_few_and_a_key_frees_the_place() {
-        let (all, stream) = (connections(100, 2, &["10.9.0.0/16"]), stream().await);
+        let (all, stream) = (connections(8, 2, &["10.9.0.0/16"]), stream().await);
         let here = IpAddr::from([192, 0, 2, 1]);
         let first = all.admit(here, &stream).unwrap();
         let second = all.admit(here, &stream).unwrap();
         second.belongs_to(&owner("ana")).unwrap();
         let third = all.admit(here, &stream).unwrap();
         assert!(!is_leaving(&first) && !is_leaving(&third));
-        let busy = Busy::new(&first);
-        let fourth = all.admit(here, &stream).unwrap();
-        assert!(!is_leaving(&first) && is_leaving(&third), "one that does nothing goes first");
-        let _busy_too = Busy::new(&fourth);
+        let _busy = Busy::new(&first);
+        let _fourth = all.admit(here, &stream).unwrap();
+        assert!(is_leaving(&first) && !is_leaving(&third), "the oldest goes, busy or not");
         let _fifth = all.admit(here, &stream).unwrap();
-        assert!(is_leaving(&first) && !is_leaving(&second), "else the oldest, but none with a key");
-        drop(busy);
+        assert!(is_leaving(&third) && !is_leaving(&second), "but none with a key");
         let other = all.admit(IpAddr::from([192, 0, 2, 2]), &stream).unwrap();
         let proxy: Vec<_> =
-            (0..5).map(|_| all.admit(IpAddr::from([10, 9, 0, 1]), &stream).unwrap()).collect();
+            (0..4).map(|_| all.admit(IpAddr::from([10, 9, 0, 1]), &stream).unwrap()).collect();
         assert!(!is_leaving(&other) && proxy.iter().all(|one| !is_leaving(one)));
+    }
+
+    #[tokio::test]
+    async fn a_burst_of_one_address_stays_while_there_is_room() {
+        let (all, stream) = (connections(100, 2, &[]), stream().await);
+        let here = IpAddr::from([192, 0, 2, 1]);
+        let burst: Vec<_> = (0..25).map(|_| all.admit(here, &stream).unwrap()).collect();
+        assert!(burst.iter().all(|one| !is_leaving(one)), "a quarter of all places");
+        let _one_more = all.admit(here, &stream).unwrap();
+        assert!(is_leaving(&burst[0]) && !is_leaving(&burst[1]));
+        let _others: Vec<_> = (1..=26)
+            .map(|number| {
+                let other = all.admit(IpAddr::from([192, 0, 2, 9]), &stream).unwrap();
+                other.belongs_to(&owner(&format!("user {number}"))).unwrap();
+                other
+            })
+            .collect();
+        assert_eq!(all.state().staying(), 51);
+        let there = IpAddr::from([192, 0, 2, 2]);
+        let scarce: Vec<_> = (0..3).map(|_| all.admit(there, &stream).unwrap()).collect();
+        assert!(is_leaving(&scarce[0]) && !is_leaving(&scarce[1]), "more than half are taken");
     }
 
     #[tokio::test]
