@@ -6,7 +6,8 @@
 //! - An address has at most [`Limits::per_address`] connections without a key while more than half of all places are taken, and
 //!   at most a quarter of all places otherwise. One more closes the oldest of them, busy or not.
 //! - When there are [`Limits::in_all`], a new one closes the oldest idle one of the address or owner with the most.
-//! - An owner has at most [`GREED`] times what stays free. One more closes the owner's oldest idle one, or is refused.
+//! - An owner has at most [`GREED`] times what stays free; connections without a key count as free. One more closes the owner's
+//!   oldest idle one, or is refused.
 //! - If all are busy, [`RESERVED`] more are let in, for health checks, metrics and admins only.
 
 use std::collections::{BTreeSet, HashMap};
@@ -146,6 +147,12 @@ impl State {
         self.all.len() - self.leaving - self.count(&Holder::Reserve)
     }
 
+    /// How many of these can't be closed for others: all but those of addresses.
+    fn staying_with_key(&self) -> usize {
+        let of_addresses = self.holders.iter().filter(|(holder, _)| matches!(holder, Holder::Address(_)));
+        self.staying() - of_addresses.map(|(_, own)| own.len()).sum::<usize>()
+    }
+
     fn count(&self, holder: &Holder) -> usize {
         self.holders.get(holder).map_or(0, BTreeSet::len)
     }
@@ -234,10 +241,14 @@ impl Connection {
             return Ok(());
         }
         let (former, holder) = (known.holder.clone(), Holder::Owner(owner.clone()));
-        let free = self.connections.limits.in_all.saturating_sub(state.staying());
+        let in_all = self.connections.limits.in_all;
         let own = state.count(&holder);
-        // This one is among those that are taken already.
-        if own > 0 && own + 1 > GREED * (free + 1) && !state.close_oldest_idle(&holder) {
+        let is_too_many = |taken: usize| own > 0 && own + 1 > GREED * in_all.saturating_sub(taken);
+        // This one is among those that stay. To count those with a key takes longer, and is needed only if places are scarce.
+        if is_too_many(state.staying() - 1)
+            && is_too_many(state.staying_with_key())
+            && !state.close_oldest_idle(&holder)
+        {
             return Err(TooMany);
         }
         state.leave(&former, self.id);
@@ -360,18 +371,16 @@ mod tests {
     async fn when_there_are_too_many_the_one_with_the_most_loses_its_oldest() {
         let (all, stream) = (connections(8, 8, &[]), stream().await);
         let mut held = Vec::new();
-        for name in ["ana", "ana", "ana", "ana", "ana", "ben"] {
+        for name in ["ana", "ana", "ana", "ana", "ana", "ben", "cem", "dan"] {
             let connection = all.admit(IpAddr::from([192, 0, 2, 1]), &stream).unwrap();
             connection.belongs_to(&owner(name)).unwrap();
             held.push(connection);
         }
-        let _two: Vec<_> =
-            (0..2).map(|_| all.admit(IpAddr::from([192, 0, 2, 9]), &stream).unwrap()).collect();
         assert_eq!(all.state().staying(), 8);
         let next = all.admit(IpAddr::from([192, 0, 2, 3]), &stream).unwrap();
         assert!(is_leaving(&held[0]) && !next.is_reserved());
         assert!(held[1..].iter().all(|one| !is_leaving(one)));
-        // ana has four of eight, none is free: a further one takes the place of her own oldest.
+        // ana has four of eight, one is free: a further one takes the place of her own oldest.
         next.belongs_to(&owner("ana")).unwrap();
         assert!(is_leaving(&held[1]) && !is_leaving(&held[5]));
         let busy: Vec<_> = held[2..5].iter().map(Busy::new).collect();
@@ -379,6 +388,24 @@ mod tests {
         let another = all.admit(IpAddr::from([192, 0, 2, 3]), &stream).unwrap();
         assert_eq!(another.belongs_to(&owner("ana")), Err(TooMany));
         drop((busy, busy_next));
+    }
+
+    #[tokio::test]
+    async fn strangers_take_no_places_from_owners() {
+        let (all, stream) = (connections(16, 16, &[]), stream().await);
+        let _strangers: Vec<_> =
+            (0..16).map(|number| all.admit(IpAddr::from([192, 0, 2, number]), &stream).unwrap()).collect();
+        let here = IpAddr::from([192, 0, 2, 99]);
+        let busy: Vec<_> = (0..12)
+            .map(|number| {
+                let connection = all.admit(here, &stream).unwrap();
+                assert_eq!(connection.belongs_to(&owner("ana")), Ok(()), "request {number}");
+                (Busy::new(&connection), connection)
+            })
+            .collect();
+        let one_more = all.admit(here, &stream).unwrap();
+        assert_eq!(one_more.belongs_to(&owner("ana")), Err(TooMany), "the share holds");
+        drop(busy);
     }
 
     #[tokio::test]
