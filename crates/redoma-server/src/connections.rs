@@ -5,7 +5,8 @@
 //!
 //! - An address has at most [`Limits::per_address`] connections without a key while more than half of all places are taken, and
 //!   at most a quarter of all places otherwise. One more closes the oldest of them, busy or not.
-//! - When there are [`Limits::in_all`], a new one closes the oldest idle one of the address or owner with the most.
+//! - When there are [`Limits::in_all`], a new one closes the oldest idle one of the address or owner with the most. If none is
+//!   idle, it closes the oldest one of the address with the most: a request without a valid key must not keep a place.
 //! - An owner has at most [`GREED`] times what stays free; connections without a key count as free. One more closes the owner's
 //!   oldest idle one, or is refused.
 //! - If all are busy, [`RESERVED`] more are let in, for health checks, metrics and admins only.
@@ -172,7 +173,8 @@ impl State {
         oldest.is_some_and(|oldest| self.close(oldest))
     }
 
-    /// Closes an idle one of the address or owner with the most that has any; a proxy's last.
+    /// Closes an idle one of the address or owner with the most that has any; a proxy's last. If there is none, closes a busy
+    /// one of the address with the most.
     fn close_one_of_the_largest(&mut self) -> bool {
         let idle = self.holders.iter().filter(|(holder, _)| **holder != Holder::Reserve);
         let idle = idle.filter_map(|(holder, own)| {
@@ -180,6 +182,12 @@ impl State {
             Some((size, self.oldest_idle(holder)?))
         });
         let chosen = idle.max_by_key(|(size, oldest)| (*size, std::cmp::Reverse(*oldest)));
+        if let Some((_, oldest)) = chosen {
+            return self.close(oldest);
+        }
+        let of_addresses = self.holders.iter().filter(|(holder, _)| matches!(holder, Holder::Address(_)));
+        let busy = of_addresses.filter_map(|(_, own)| Some((own.len(), *own.first()?)));
+        let chosen = busy.max_by_key(|(size, oldest)| (*size, std::cmp::Reverse(*oldest)));
         chosen.is_some_and(|(_, oldest)| self.close(oldest))
     }
 
@@ -405,6 +413,24 @@ mod tests {
             .collect();
         let one_more = all.admit(here, &stream).unwrap();
         assert_eq!(one_more.belongs_to(&owner("ana")), Err(TooMany), "the share holds");
+        drop(busy);
+    }
+
+    #[tokio::test]
+    async fn a_request_without_a_key_gives_way_when_all_are_busy() {
+        let (all, stream) = (connections(4, 4, &[]), stream().await);
+        let mut busy = Vec::new();
+        for (last, name) in [(1, Some("ana")), (1, Some("ben")), (2, None), (3, None)] {
+            let connection = all.admit(IpAddr::from([192, 0, 2, last]), &stream).unwrap();
+            if let Some(name) = name {
+                connection.belongs_to(&owner(name)).unwrap();
+            }
+            busy.push((Busy::new(&connection), connection));
+        }
+        let next = all.admit(IpAddr::from([192, 0, 2, 9]), &stream).unwrap();
+        assert!(!next.is_reserved());
+        let leaving: Vec<_> = busy.iter().map(|(_, connection)| is_leaving(connection)).collect();
+        assert_eq!(leaving, [false, false, true, false]);
         drop(busy);
     }
 
