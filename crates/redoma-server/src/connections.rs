@@ -233,6 +233,13 @@ pub struct Connection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooMany;
 
+/// Whether an owner may have more connections than its share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Share {
+    Bounded,
+    Unbounded,
+}
+
 impl Connection {
     /// Whether it is one of those beyond the limit.
     pub fn is_reserved(&self) -> bool {
@@ -242,6 +249,16 @@ impl Connection {
 
     /// A request on it has shown a valid key of this owner.
     pub fn belongs_to(&self, owner: &Owner) -> Result<(), TooMany> {
+        self.claim(owner, Share::Bounded)
+    }
+
+    /// The same for an admin, who is never refused.
+    pub fn belongs_to_admin(&self, owner: &Owner) {
+        // An unbounded share can't be exceeded.
+        let _ = self.claim(owner, Share::Unbounded);
+    }
+
+    fn claim(&self, owner: &Owner, share: Share) -> Result<(), TooMany> {
         let mut state = self.connections.state();
         let Some(known) = state.all.get(&self.id) else { return Ok(()) };
         let is_owners = matches!(&known.holder, Holder::Owner(known) if known == owner);
@@ -256,6 +273,7 @@ impl Connection {
         if is_too_many(state.staying() - 1)
             && is_too_many(state.staying_with_key())
             && !state.close_oldest_idle(&holder)
+            && share == Share::Bounded
         {
             return Err(TooMany);
         }
@@ -413,6 +431,10 @@ mod tests {
             .collect();
         let one_more = all.admit(here, &stream).unwrap();
         assert_eq!(one_more.belongs_to(&owner("ana")), Err(TooMany), "the share holds");
+        let holder = |connection: &Connection| all.state().all[&connection.id].holder.clone();
+        assert!(matches!(holder(&one_more), Holder::Address(_)));
+        one_more.belongs_to_admin(&owner("ana"));
+        assert_eq!(holder(&one_more), Holder::Owner(owner("ana")), "but not for admins");
         drop(busy);
     }
 

@@ -219,13 +219,14 @@ impl FromRequestParts<Arc<App>> for Caller {
 
 /// The connection counts as the caller's from now on.
 fn claim_connection(parts: &Parts, principal: &Principal) -> Result<(), Failure> {
-    let claimed = parts.extensions.get::<Busy>().map_or(Ok(()), |busy| busy.0.belongs_to(&principal.owner));
-    match claimed {
-        Err(TooMany) if principal.role != Role::Admin => {
-            Err(Failure::busy("you have as many connections as one user may, and all are busy; try again"))
-        }
-        Ok(()) | Err(TooMany) => Ok(()),
+    let Some(Busy(connection)) = parts.extensions.get::<Busy>() else { return Ok(()) };
+    if principal.role == Role::Admin {
+        connection.belongs_to_admin(&principal.owner);
+        return Ok(());
     }
+    connection.belongs_to(&principal.owner).map_err(|TooMany| {
+        Failure::busy("you have as many connections as one user may, and all are busy; try again")
+    })
 }
 
 fn unauthorized() -> Failure {
