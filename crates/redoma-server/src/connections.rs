@@ -9,7 +9,8 @@
 //!   idle, it closes the oldest one of the address with the most: a request without a valid key must not keep a place.
 //! - An owner has at most [`GREED`] times what stays free; connections without a key count as free. One more closes the owner's
 //!   oldest idle one, or is refused.
-//! - If all are busy, [`RESERVED`] more are let in, for health checks, metrics and admins only.
+//! - If all are busy, [`RESERVED`] more are let in, for health checks, metrics and admins only. An address has at most
+//!   [`MAX_RESERVED_PER_ADDRESS`] of these.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -25,6 +26,8 @@ use crate::websocket::Unfinished;
 
 /// Connections beyond the limit, for health checks, metrics and admins.
 const RESERVED: usize = 32;
+/// Maximum number of these of one address that is no trusted proxy.
+const MAX_RESERVED_PER_ADDRESS: usize = 4;
 /// Maximum number of connections that were told to go and have not gone yet. The next one waits to be accepted.
 const MAX_LEAVING: usize = 512;
 
@@ -66,6 +69,8 @@ enum Holder {
 #[derive(Debug)]
 struct Known {
     holder: Holder,
+    /// Where it comes from. None: from a trusted proxy.
+    address: Option<Network>,
     /// Requests that go on.
     busy: usize,
     is_leaving: bool,
@@ -116,21 +121,22 @@ impl Connections {
     /// Takes a new connection in, if there is room for it or can be made.
     pub fn admit(self: &Arc<Self>, address: IpAddr, stream: &Arc<TcpStream>) -> Option<Arc<Connection>> {
         let is_proxy = self.proxies.iter().any(|proxy| proxy.contains(address));
-        let mut holder = if is_proxy { Holder::Proxy } else { Holder::Address(Network::of_one(address)) };
+        let address = (!is_proxy).then(|| Network::of_one(address));
+        let mut holder = address.map_or(Holder::Proxy, Holder::Address);
         let mut state = self.state();
         if !is_proxy && state.count(&holder) >= self.max_of_address(&state) && !state.close_oldest(&holder) {
             return None;
         }
         if state.staying() >= self.limits.in_all && !state.close_one_of_the_largest() {
             holder = Holder::Reserve;
-            if state.count(&holder) >= RESERVED && !state.close_oldest_idle(&holder) {
+            if !state.make_room_in_reserve(address) {
                 return None;
             }
         }
         let id = state.next_id;
         state.next_id += 1;
         state.holders.entry(holder.clone()).or_default().insert(id);
-        let known = Known { holder, busy: 0, is_leaving: false, stream: Arc::downgrade(stream) };
+        let known = Known { holder, address, busy: 0, is_leaving: false, stream: Arc::downgrade(stream) };
         state.all.insert(id, known);
         drop(state);
         Some(Arc::new(Connection {
@@ -171,6 +177,18 @@ impl State {
     fn close_oldest(&mut self, holder: &Holder) -> bool {
         let oldest = self.holders.get(holder).and_then(|own| own.first().copied());
         oldest.is_some_and(|oldest| self.close(oldest))
+    }
+
+    /// Whether the reserve has room for one more of this address. Closes an idle one of the address, or of all, if needed.
+    fn make_room_in_reserve(&mut self, address: Option<Network>) -> bool {
+        let reserved = self.holders.get(&Holder::Reserve).into_iter().flatten();
+        let own = reserved.filter_map(|id| Some((*id, self.all.get(id)?)));
+        let own: Vec<_> = own.filter(|(_, known)| address.is_some() && known.address == address).collect();
+        if own.len() >= MAX_RESERVED_PER_ADDRESS {
+            let oldest = own.iter().find(|(_, known)| known.busy == 0).map(|(id, _)| *id);
+            return oldest.is_some_and(|oldest| self.close(oldest));
+        }
+        self.count(&Holder::Reserve) < RESERVED || self.close_oldest_idle(&Holder::Reserve)
     }
 
     /// Closes an idle one of the address or owner with the most that has any; a proxy's last. If there is none, closes a busy
@@ -466,14 +484,26 @@ mod tests {
                 (Busy::new(&connection), connection)
             })
             .into();
-        let reserve: Vec<_> =
-            (0..RESERVED).map(|_| all.admit(IpAddr::from([192, 0, 2, 7]), &stream)).collect();
-        assert!(reserve.iter().flatten().all(|connection| connection.is_reserved()));
-        assert_eq!(reserve.iter().flatten().count(), RESERVED);
-        // The oldest of those gives way.
+        let greedy = IpAddr::from([192, 0, 2, 7]);
+        let of_one: Vec<_> = (0..5).map(|_| all.admit(greedy, &stream).unwrap()).collect();
+        assert!(of_one.iter().all(|connection| connection.is_reserved()));
+        // Of one address, the oldest idle one gives way; if all are busy, there is room for others only.
+        assert_eq!(of_one.iter().filter(|connection| is_leaving(connection)).count(), 1);
+        assert!(is_leaving(&of_one[0]));
+        let busy: Vec<_> = of_one[1..].iter().map(Busy::new).collect();
+        assert!(all.admit(greedy, &stream).is_none());
+        let others: Vec<_> = (4..RESERVED)
+            .map(|number| {
+                let last = u8::try_from(100 + number / MAX_RESERVED_PER_ADDRESS).unwrap();
+                all.admit(IpAddr::from([192, 0, 2, last]), &stream).unwrap()
+            })
+            .collect();
+        assert!(others.iter().all(|connection| connection.is_reserved() && !is_leaving(connection)));
+        assert_eq!(all.state().count(&Holder::Reserve), RESERVED);
+        // The oldest idle one of all gives way.
         let one_more = all.admit(IpAddr::from([192, 0, 2, 8]), &stream).unwrap();
-        assert!(one_more.is_reserved() && is_leaving(reserve[0].as_ref().unwrap()));
-        drop((held, reserve, one_more));
+        assert!(one_more.is_reserved() && is_leaving(&others[0]));
+        drop((held, of_one, busy, others, one_more));
         tokio::time::timeout(std::time::Duration::from_secs(5), all.all_gone()).await.unwrap();
         assert!(all.state().holders.is_empty());
     }

@@ -315,6 +315,12 @@ fn idle_connections_delay_nobody_else() {
     for path in ["/metrics", "/api/v1/sessions"] {
         assert_eq!(in_time("busy connections", server, &server.get(path).key(ADMIN)).status, 200);
     }
+    // Logins that fail hold no connection of the reserve: after ten failures an answer would wait for 3 s.
+    let begun = Instant::now();
+    for _ in 0..20 {
+        assert_eq!(in_time("guesses", server, &server.get("/metrics").key("rdm_guess")).status, 401);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(20), "20 failed logins took {:?}", begun.elapsed());
     drop(busy);
     assert!(until(PATIENCE, || server.get("/api/v1/sessions").key(&victim).send().status == 200));
     assert!(until(PATIENCE, || server.connections() <= 1), "{} are left", server.connections());

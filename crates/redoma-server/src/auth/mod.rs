@@ -212,7 +212,10 @@ impl FromRequestParts<Arc<App>> for Caller {
             let record = move || app.interpreter.note_failed_login(address, way, &reason);
             tokio::task::spawn_blocking(record);
         }
-        tokio::time::sleep(pause.time).await;
+        // The few connections beyond the limit must not be held by logins that fail.
+        if !parts.extensions.get::<Busy>().is_some_and(|busy| busy.0.is_reserved()) {
+            tokio::time::sleep(pause.time).await;
+        }
         Err(unauthorized())
     }
 }
