@@ -7,7 +7,8 @@
 //! | [`Memory::leaving`] | what waits to be sent: downloads, archives, output for Jupyter's clients | the download is refused; Jupyter's client is let go after a while |
 //!
 //! An owner gets a further byte only while what it then has is at most [`GREED`] times what stays free, as with turns
-//! (`redoma_engine::fair_queue`). One owner alone gets three quarters of a pool, and another still finds room.
+//! (`redoma_engine::fair_queue`). One owner alone gets three quarters of a pool, and another still finds room. From the pools
+//! where nothing can be given up, an owner always gets [`FIRST_SHARE`]: several owners together can't shut another one out.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,6 +25,10 @@ pub const UNCOUNTED: usize = 16 << 10;
 /// Bytes are taken from a pool in steps of this.
 const STEP: usize = 64 << 10;
 
+/// Bytes that each owner gets of [`Memory::waiting`] and [`Memory::leaving`], also beyond the pool's bound: those of an upload or
+/// a download. How many owners there can be at a time is bounded by connections.
+pub const FIRST_SHARE: usize = 128 << 10;
+
 const MAX_ARRIVING: usize = 64 << 20;
 const MAX_WAITING: usize = 128 << 20;
 const MAX_LEAVING: usize = 128 << 20;
@@ -39,14 +44,20 @@ pub struct Memory {
 impl Memory {
     /// For requests of at most `max_request` bytes: one owner alone can have three of the largest at a time.
     pub fn new(max_request: usize) -> Self {
-        let pool = |max: usize| Arc::new(Pool::new(max.max(max_request.saturating_mul(4))));
-        Self { arriving: pool(MAX_ARRIVING), waiting: pool(MAX_WAITING), leaving: pool(MAX_LEAVING) }
+        let pool = |max: usize, first| Arc::new(Pool::new(max.max(max_request.saturating_mul(4)), first));
+        Self {
+            arriving: pool(MAX_ARRIVING, 0),
+            waiting: pool(MAX_WAITING, FIRST_SHARE),
+            leaving: pool(MAX_LEAVING, FIRST_SHARE),
+        }
     }
 }
 
 #[derive(Debug)]
 pub struct Pool {
     max: usize,
+    /// Bytes that an owner always gets.
+    first: usize,
     state: Mutex<State>,
     /// Told whenever there is more room.
     freed: Notify,
@@ -94,8 +105,8 @@ enum Growth {
 }
 
 impl Pool {
-    fn new(max: usize) -> Self {
-        Self { max, state: Mutex::default(), freed: Notify::new() }
+    fn new(max: usize, first: usize) -> Self {
+        Self { max, first, state: Mutex::default(), freed: Notify::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -140,7 +151,7 @@ impl Pool {
         }
         let free = self.max.saturating_sub(state.taken);
         let own = state.owners.get(owner).map_or(0, |account| account.bytes);
-        if more <= free && own + more <= GREED * (free - more) {
+        if own + more <= self.first || (more <= free && own + more <= GREED * (free - more)) {
             state.taken += more;
             if let Some(account) = state.owners.get_mut(owner) {
                 account.bytes += more;
@@ -291,7 +302,7 @@ mod tests {
     }
 
     fn pool(max: usize) -> Arc<Pool> {
-        Arc::new(Pool::new(max))
+        Arc::new(Pool::new(max, 0))
     }
 
     #[test]
@@ -311,6 +322,24 @@ mod tests {
         drop(shares);
         assert_eq!(pool.taken(), 8 * MIB);
         drop(other);
+        assert_eq!((pool.taken(), pool.state().owners.len()), (0, 0));
+    }
+
+    #[test]
+    fn each_owner_has_a_first_share_of_a_full_pool() {
+        let pool = Arc::new(Pool::new(4 * MIB, FIRST_SHARE));
+        let mut held = Vec::new();
+        for number in 0..100 {
+            let owner = owner(&number.to_string());
+            while let Ok(share) = pool.take(&owner, FIRST_SHARE) {
+                held.push(share);
+            }
+        }
+        assert!(pool.taken() > 4 * MIB && pool.taken() <= 4 * MIB + 100 * FIRST_SHARE);
+        let newcomer = pool.share(&owner("newcomer"));
+        assert_eq!(newcomer.try_grow_to(FIRST_SHARE), Ok(()));
+        assert_eq!(newcomer.try_grow_to(FIRST_SHARE + UNCOUNTED + STEP), Err(NoRoom));
+        drop((held, newcomer));
         assert_eq!((pool.taken(), pool.state().owners.len()), (0, 0));
     }
 

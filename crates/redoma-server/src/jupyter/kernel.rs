@@ -17,7 +17,7 @@ use super::messages::{Channel, Outgoing, Parent, Request, Sender};
 use super::outbox::{End, Outbox};
 use super::specs::Spec;
 use super::{now, random};
-use crate::memory::{Pool, Share};
+use crate::memory::{Pool, Share, UNCOUNTED};
 
 /// KiB of requests that may wait.
 const MOST_WAITING_KIB: u32 = 9 << 10;
@@ -221,7 +221,10 @@ impl Kernel {
         let kib = (request.size() / 1024 + 1).max(LEAST_KIB);
         let kib = u32::try_from(kib).unwrap_or(MOST_WAITING_KIB).min(MOST_WAITING_KIB);
         let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(kib) else { return false };
-        let Ok(memory) = memory.take(&self.owner, request.size()) else { return false };
+        // The first few KiB of this queue are not counted: an owner with no memory left still gets an answer.
+        let used = (MOST_WAITING_KIB as usize).saturating_sub(self.room.available_permits());
+        let counted = if used <= UNCOUNTED >> 10 { 0 } else { request.size() };
+        let Ok(memory) = memory.take(&self.owner, counted) else { return false };
         let (asker, epoch) = (Arc::clone(asker), self.epoch.load(Ordering::SeqCst));
         let work = Work { request, principal, asker, epoch, is_aborted: false, _room: room, _memory: memory };
         let is_urgent = work.request.channel == Channel::Control && work.request.kind != "execute_request";

@@ -10,7 +10,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::framing::{Encoded, Framing};
-use crate::memory::{Pool, Share};
+use crate::memory::{Pool, Share, UNCOUNTED};
 
 /// KiB that wait for one client at most.
 const MOST_KIB: u32 = 8 << 10;
@@ -77,7 +77,10 @@ impl Outbox {
         let kib = u32::try_from(bytes / 1024 + 1).unwrap_or(MOST_KIB).min(MOST_KIB);
         let room = async {
             let room = Arc::clone(&self.room).acquire_many_owned(kib).await;
-            (room, self.memory(bytes).await)
+            // The first few KiB of this queue are not counted: an owner with no memory left still gets an answer.
+            let used = (MOST_KIB as usize).saturating_sub(self.room.available_permits());
+            let counted = if used <= UNCOUNTED >> 10 { 0 } else { bytes };
+            (room, self.memory(counted).await)
         };
         let Ok((Ok(room), memory)) = tokio::time::timeout(PATIENCE, room).await else {
             self.end(End::Slow);
@@ -116,6 +119,32 @@ mod tests {
     use super::super::messages::{Channel, Parent, Sender};
     use super::*;
     use crate::memory::Memory;
+
+    #[tokio::test]
+    async fn the_first_bytes_need_no_memory() {
+        let owner = |name: &str| Owner { client: name.to_owned(), user: None };
+        let pool = Memory::new(8 << 20).leaving;
+        let mut held = Vec::new();
+        for name in ["one", "two", "three", "four", "five", "six", "seven", "me"] {
+            while let Ok(share) = pool.take(&owner(name), 64 << 10) {
+                held.push(share);
+            }
+        }
+        while let Ok(share) = pool.take(&owner("me"), 1024) {
+            held.push(share);
+        }
+        let (outbox, mut receiver) = Outbox::new(Framing::Default, None, (pool, owner("me")));
+        let message = |length: usize| {
+            let content = json!({ "text": "x".repeat(length) });
+            Sender::new().unwrap().message(Channel::Iopub, "stream", &Parent::none(), &content)
+        };
+        for _ in 0..100 {
+            assert!(outbox.send(&mut Encoded::new(&message(4000))).await);
+            assert!(receiver.recv().await.is_some());
+        }
+        assert!(!outbox.send(&mut Encoded::new(&message(100_000))).await, "more of it is counted");
+        drop(held);
+    }
 
     #[tokio::test]
     async fn who_does_not_read_is_let_go() {
