@@ -167,7 +167,13 @@ impl Pool {
         if more <= then_free && own_staying + more <= GREED * (then_free - more) {
             return Growth::Wait;
         }
-        if state.end_one_of_the_largest(own_staying + more) { Growth::Wait } else { Growth::Refused }
+        if !state.end_one_of_the_largest(own_staying + more) {
+            return Growth::Refused;
+        }
+        drop(state);
+        // A share that was told to go may wait for room itself: it wakes up, is refused, and goes.
+        self.freed.notify_waiters();
+        Growth::Wait
     }
 
     fn shrink(&self, owner: &Owner, id: u64, less: usize, is_over: bool) {
@@ -349,6 +355,32 @@ mod tests {
         let shares: Vec<_> = (0..100).map(|_| pool.share(&owner("one"))).collect();
         assert!(shares.iter().all(|share| share.try_grow_to(UNCOUNTED).is_ok()));
         assert_eq!(pool.taken(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_share_that_waits_for_room_goes_when_it_is_told() {
+        let pool = pool(16 * MIB);
+        let share = |name: &str| pool.evictable_share(&owner(name), || {});
+        let mut held = Vec::new();
+        for _ in 0..12 {
+            held.push(share("one"));
+            held[held.len() - 1].grow_to(MIB / 2).await.unwrap();
+        }
+        let waiting = share("two");
+        waiting.grow_to(9 * MIB / 2).await.unwrap();
+        let others = ["three", "four", "five"].map(|name| pool.take(&owner(name), 3 * MIB / 2).unwrap());
+        // It waits until shares of the first owner have gone, which takes their time.
+        let waiting = tokio::spawn(async move { waiting.grow_to(19 * MIB / 4).await });
+        while pool.state().going < MIB {
+            tokio::task::yield_now().await;
+        }
+        assert!(!waiting.is_finished());
+        let newcomer = share("six");
+        let newcomer = tokio::spawn(async move { newcomer.grow_to(3 * MIB).await });
+        let told = tokio::time::timeout(Duration::from_secs(10), waiting).await;
+        assert_eq!(told.expect("it sleeps on").unwrap(), Err(NoRoom));
+        drop((held, others));
+        assert_eq!(newcomer.await.unwrap(), Ok(()));
     }
 
     #[tokio::test]
