@@ -12,7 +12,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redoma_engine::fair_queue::GREED;
@@ -83,6 +83,8 @@ struct Account {
 struct Entry {
     bytes: usize,
     is_going: bool,
+    /// Whether bytes of a message are arriving. A share without is only memory that is kept for the next one.
+    is_in_use: Arc<AtomicBool>,
     /// Ends whatever the share is for. None: it can't be ended from outside.
     end: Option<Box<dyn Fn() + Send + Sync>>,
 }
@@ -138,9 +140,11 @@ impl Pool {
         let id = state.next_id;
         state.next_id += 1;
         let account = state.owners.entry(owner.clone()).or_default();
-        account.shares.insert(id, Entry { bytes: 0, is_going: false, end });
+        let is_in_use = Arc::new(AtomicBool::new(true));
+        let entry = Entry { bytes: 0, is_going: false, is_in_use: Arc::clone(&is_in_use), end };
+        account.shares.insert(id, entry);
         drop(state);
-        Share { pool: Arc::clone(self), owner: owner.clone(), id, bytes: AtomicUsize::new(0) }
+        Share { pool: Arc::clone(self), owner: owner.clone(), id, bytes: AtomicUsize::new(0), is_in_use }
     }
 
     fn grow(&self, owner: &Owner, id: u64, more: usize) -> Growth {
@@ -210,14 +214,15 @@ impl Pool {
 }
 
 impl State {
-    /// Tells the largest share of the owner with the most to go, if that owner has more than `than`.
+    /// Tells the largest share of the owner with the most to go, if that owner has more than `than`. Shares in use go first: to
+    /// end one costs a request, to end another one costs a connection that waits for its user.
     fn end_one_of_the_largest(&mut self, than: usize) -> bool {
         let most = self.owners.values_mut().max_by_key(|account| account.bytes - account.going);
         let Some(account) = most.filter(|account| account.bytes - account.going > than) else { return false };
         let stays = account.shares.values_mut().filter(|entry| !entry.is_going && entry.end.is_some());
-        let Some(largest) = stays.max_by_key(|entry| entry.bytes).filter(|entry| entry.bytes > 0) else {
-            return false;
-        };
+        let stays = stays.filter(|entry| entry.bytes > 0);
+        let largest = stays.max_by_key(|entry| (entry.is_in_use.load(Ordering::Relaxed), entry.bytes));
+        let Some(largest) = largest else { return false };
         largest.is_going = true;
         account.going += largest.bytes;
         self.going += largest.bytes;
@@ -236,9 +241,15 @@ pub struct Share {
     owner: Owner,
     id: u64,
     bytes: AtomicUsize,
+    is_in_use: Arc<AtomicBool>,
 }
 
 impl Share {
+    /// Whether bytes are arriving for it; so at first. One that is not in use is kept longer.
+    pub fn set_in_use(&self, is_in_use: bool) {
+        self.is_in_use.store(is_in_use, Ordering::Relaxed);
+    }
+
     fn missing(&self, bytes: usize) -> Option<usize> {
         let wanted = bytes.checked_sub(UNCOUNTED + 1)?.next_multiple_of(STEP).max(STEP);
         wanted.checked_sub(self.bytes.load(Ordering::Relaxed)).filter(|missing| *missing > 0)
@@ -296,7 +307,6 @@ impl Drop for Share {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
     use std::time::Duration;
 
     use super::*;
@@ -381,6 +391,29 @@ mod tests {
         assert_eq!(told.expect("it sleeps on").unwrap(), Err(NoRoom));
         drop((held, others));
         assert_eq!(newcomer.await.unwrap(), Ok(()));
+    }
+
+    #[tokio::test]
+    async fn shares_in_use_go_before_those_that_are_only_kept() {
+        let pool = pool(16 * MIB);
+        let ended = Arc::new(Mutex::new(Vec::new()));
+        let share = |name: &'static str| {
+            let ended = Arc::clone(&ended);
+            pool.evictable_share(&owner("one"), move || ended.lock().unwrap().push(name))
+        };
+        let (kept, used) = (share("kept"), share("used"));
+        kept.grow_to(8 * MIB).await.unwrap();
+        used.grow_to(4 * MIB).await.unwrap();
+        kept.set_in_use(false);
+        let newcomer = pool.share(&owner("two"));
+        assert_eq!(newcomer.try_grow_to(4 * MIB), Err(NoRoom));
+        assert_eq!(*ended.lock().unwrap(), ["used"]);
+        drop(used);
+        newcomer.grow_to(4 * MIB).await.unwrap();
+        let more = pool.share(&owner("three"));
+        assert_eq!(more.try_grow_to(7 * MIB), Err(NoRoom));
+        assert_eq!(*ended.lock().unwrap(), ["used", "kept"], "when there is nothing else");
+        drop(kept);
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 //! The library that reads messages tells nothing of those that are not complete, so bytes are counted where the connection is
 //! read (`listen.rs`), from the last complete message on. They take the owner's share of `Memory::arriving`; if there is no room,
 //! the connection is not read any more, and its conversation ends. A socket keeps the largest share that it had: the
-//! library keeps its buffer too.
+//! library keeps its buffer too. Sockets on which a message is arriving give way first, idle ones after them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -72,8 +72,10 @@ impl Sockets {
                 connections::close(&stream);
             }
         };
+        let share = app.memory.arriving.evictable_share(owner, close);
+        share.set_in_use(false);
         let unfinished = Arc::new(Unfinished {
-            share: app.memory.arriving.evictable_share(owner, close),
+            share,
             bytes: AtomicUsize::new(0),
             since: Mutex::default(),
             begun: Notify::new(),
@@ -171,6 +173,7 @@ impl Unfinished {
     pub fn add(&self, bytes: usize) {
         if bytes > 0 && self.bytes.fetch_add(bytes, Ordering::Relaxed) == 0 {
             *self.since() = Some(Instant::now());
+            self.share.set_in_use(true);
             self.begun.notify_one();
         }
     }
@@ -188,6 +191,7 @@ impl Unfinished {
         self.bytes.store(rest, Ordering::Relaxed);
         if rest == 0 {
             *self.since() = None;
+            self.share.set_in_use(false);
         }
     }
 
