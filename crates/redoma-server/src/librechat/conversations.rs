@@ -39,7 +39,7 @@ impl Conversations {
     }
 
     /// The session of this owner that has this name; a new one, if there is none or it is over. To be called after all
-    /// other checks: a request that is refused must not open a session.
+    /// other checks: a request that is refused must not open a session. Asks the store, so off the threads that serve connections.
     pub(super) fn target(
         &self,
         interpreter: &Interpreter,

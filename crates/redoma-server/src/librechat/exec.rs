@@ -16,7 +16,7 @@ use super::{Claim, Error, outcome};
 use crate::App;
 use crate::auth::Caller;
 use crate::body::{JsonBody, Weigh, no_room, short_list};
-use crate::executing;
+use crate::executing::{self, blocking};
 use crate::failure::Failure;
 use crate::listen::Line;
 
@@ -193,7 +193,10 @@ pub(super) async fn exec(
     // After all checks: a new conversation opens a session.
     let hint = body.runtime_session_hint.filter(|hint| !hint.is_empty());
     let target = match &hint {
-        Some(hint) => app.conversations.target(&app.interpreter, &principal, hint)?,
+        Some(hint) => {
+            let (app, principal, hint) = (Arc::clone(&app), principal.clone(), hint.clone());
+            blocking(move || app.conversations.target(&app.interpreter, &principal, &hint)).await?
+        }
         None => app.interpreter.new_target(&principal, session)?,
     };
     let request = ExecutionRequest {
