@@ -31,6 +31,7 @@ pub struct Kernel {
     pub id: String,
     pub spec: &'static Spec,
     pub owner: Owner,
+    pub created: Instant,
     /// Another after a restart, if the first one's time was over.
     session: Mutex<KernelSession>,
     sender: Sender,
@@ -114,6 +115,7 @@ impl Kernel {
             id: random::uuid()?,
             spec,
             owner,
+            created: Instant::now(),
             session: Mutex::new(session),
             sender: Sender::new()?,
             connections: Mutex::default(),

@@ -1,5 +1,6 @@
 //! The kernels that there are. Only in memory: after a restart of the server a kernel is unknown, its session is not.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,6 +13,9 @@ use crate::failure::Failure;
 
 /// One that nobody is connected to and that has done nothing for so long gives way when its owner wants another.
 const FORSAKEN: Duration = Duration::from_mins(5);
+
+/// How long a new kernel is not evicted for another owner's: its client connects in this time.
+const EVICTION_GRACE: Duration = Duration::from_secs(30);
 
 /// How many kernels there may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,15 +33,16 @@ impl Default for KernelLimits {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Registry {
     limits: KernelLimits,
+    eviction_grace: Duration,
     kernels: Mutex<HashMap<String, Arc<Kernel>>>,
 }
 
 impl Registry {
     pub fn new(limits: KernelLimits) -> Self {
-        Self { limits, kernels: Mutex::default() }
+        Self { limits, eviction_grace: EVICTION_GRACE, kernels: Mutex::default() }
     }
 
     fn kernels(&self) -> MutexGuard<'_, HashMap<String, Arc<Kernel>>> {
@@ -76,7 +81,7 @@ impl Registry {
             gone.extend(kernels.remove(&oldest));
         }
         if kernels.len() >= self.limits.in_all {
-            gone.extend(evicted(&mut kernels, &kernel.owner));
+            gone.extend(evicted(&mut kernels, &kernel.owner, self.eviction_grace));
         }
         if kernels.len() >= self.limits.in_all {
             let detail = "the server has as many kernels as it may have; try again later";
@@ -105,18 +110,26 @@ fn is_idle(kernel: &Kernel, time: Duration) -> bool {
 }
 
 /// Makes room for a kernel of this owner: takes out the idle one that was not used for longest, of the owner with the most
-/// kernels. That owner must have more than the other then has.
-fn evicted(kernels: &mut HashMap<String, Arc<Kernel>>, owner: &Owner) -> Option<Arc<Kernel>> {
+/// kernels of all owners that have an idle one. That owner must have more than the other then has. A kernel younger than
+/// `grace` stays.
+fn evicted(
+    kernels: &mut HashMap<String, Arc<Kernel>>,
+    owner: &Owner,
+    grace: Duration,
+) -> Option<Arc<Kernel>> {
     let mut counts: HashMap<&Owner, usize> = HashMap::new();
     for kernel in kernels.values() {
         *counts.entry(&kernel.owner).or_default() += 1;
     }
     let own = counts.get(owner).copied().unwrap_or(0);
-    let (most, _) =
-        counts.into_iter().filter(|(_, count)| *count > own + 1).max_by_key(|(_, count)| *count)?;
-    let idle = kernels.values().filter(|kernel| kernel.owner == *most && is_idle(kernel, Duration::ZERO));
-    let oldest = idle.min_by_key(|kernel| kernel.last_used())?.id.clone();
-    kernels.remove(&oldest)
+    let idle = kernels.values().filter(|kernel| {
+        counts[&kernel.owner] > own + 1
+            && kernel.created.elapsed() >= grace
+            && is_idle(kernel, Duration::ZERO)
+    });
+    let evicted = idle.max_by_key(|kernel| (counts[&kernel.owner], Reverse(kernel.last_used())));
+    let evicted = evicted?.id.clone();
+    kernels.remove(&evicted)
 }
 
 fn forget(kernels: &mut HashMap<String, Arc<Kernel>>, idle: Duration) -> Vec<Arc<Kernel>> {
@@ -130,6 +143,7 @@ mod tests {
     use redoma_model::{Role, SessionId};
 
     use super::super::kernel::KernelSession;
+    use super::super::messages::Parent;
     use super::super::specs::SPECS;
     use super::*;
 
@@ -142,7 +156,7 @@ mod tests {
     #[test]
     fn there_are_as_many_as_there_may_be_and_each_owner_sees_their_own() {
         let limits = KernelLimits { per_owner: 2, in_all: 3, idle: Duration::from_hours(1) };
-        let registry = Registry::new(limits);
+        let registry = Registry { eviction_grace: Duration::ZERO, ..Registry::new(limits) };
         let first = kernel("a");
         for kernel in [&first, &kernel("a"), &kernel("b")] {
             assert!(registry.add(kernel).unwrap().is_empty());
@@ -163,6 +177,32 @@ mod tests {
         assert_eq!(registry.list(&first.owner).len(), 1);
         assert!(registry.remove(&first) && !registry.remove(&first));
         assert!(registry.add(&kernel("c")).is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_kernel_is_evicted_of_the_largest_owner_with_an_idle_one() {
+        let limits = KernelLimits { per_owner: 9, in_all: 7, idle: Duration::from_hours(1) };
+        let registry = Registry { eviction_grace: Duration::ZERO, ..Registry::new(limits) };
+        let busy: Vec<_> = (0..4).map(|_| kernel("busy")).collect();
+        for kernel in &busy {
+            kernel.become_busy(&Parent::none(), true).await;
+        }
+        let idle: Vec<_> = (0..3).map(|_| kernel("idle")).collect();
+        for kernel in busy.iter().chain(&idle) {
+            assert!(registry.add(kernel).unwrap().is_empty());
+        }
+        let evicted = registry.add(&kernel("newcomer")).unwrap();
+        assert_eq!(evicted.iter().map(|kernel| &kernel.id).collect::<Vec<_>>(), [&idle[0].id]);
+    }
+
+    #[test]
+    fn a_new_kernel_is_not_evicted() {
+        let limits = KernelLimits { per_owner: 9, in_all: 3, idle: Duration::from_hours(1) };
+        let registry = Registry::new(limits);
+        for _ in 0..3 {
+            registry.add(&kernel("a")).unwrap();
+        }
+        assert_eq!(registry.add(&kernel("b")).unwrap_err().status, StatusCode::SERVICE_UNAVAILABLE);
     }
 
     #[test]
