@@ -69,7 +69,7 @@ enum Holder {
 #[derive(Debug)]
 struct Known {
     holder: Holder,
-    /// Where it comes from. None: from a trusted proxy.
+    /// The address of its client. None: it comes from a trusted proxy.
     address: Option<Network>,
     /// Requests that go on.
     busy: usize,
