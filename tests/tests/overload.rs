@@ -228,17 +228,31 @@ impl Drop for MemoryGroup {
     }
 }
 
-#[test]
+/// A server in a control group of this much memory, where this machine has such groups.
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
-fn without_memory_nothing_is_started_until_there_is_some_again() {
-    let Some(group) = MemoryGroup::new(640 << 20).filter(|_| Mode::available().contains(&Mode::Root)) else {
+fn serve_within(bytes: u64) -> Option<(MemoryGroup, Home, Server)> {
+    let Some(group) = MemoryGroup::new(bytes).filter(|_| Mode::available().contains(&Mode::Root)) else {
         eprintln!("skipped: needs root and control groups of version 1");
-        return;
+        return None;
     };
     let home = Home::new(Mode::Root);
     home.configure("[profiles.default]\npreload = []\n[engine]\npool_floor = 1\n");
-    let mut server = serve_within(&home, &group);
+    let script = home.path().join("in-group.sh");
+    let text = format!(
+        "#!/bin/sh\necho $$ > {}/cgroup.procs\nexec {} \"$@\"\n",
+        group.0.display(),
+        redoma_program().display()
+    );
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let server = home.serve_program(script, |command| command);
     server.wait_until_ready();
+    Some((group, home, server))
+}
+
+#[test]
+fn without_memory_nothing_is_started_until_there_is_some_again() {
+    let Some((_group, _home, mut server)) = serve_within(640 << 20) else { return };
     assert!(said(&exec(&server, "victim", "py", "print(1)").send(), "1\n"));
     std::thread::scope(|scope| {
         let hog = exec(
@@ -268,31 +282,10 @@ fn without_memory_nothing_is_started_until_there_is_some_again() {
     server.kill();
 }
 
-/// A server in a control group of so much memory, if this machine has such groups.
-fn serve_within(home: &Home, group: &MemoryGroup) -> Server {
-    let script = home.path().join("in-group.sh");
-    let text = format!(
-        "#!/bin/sh\necho $$ > {}/cgroup.procs\nexec {} \"$@\"\n",
-        group.0.display(),
-        redoma_program().display()
-    );
-    std::fs::write(&script, text).unwrap();
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-    home.serve_program(script, |command| command)
-}
-
 /// When memory runs out, sessions of the user who holds the most of it end first, however recently they were used.
 #[test]
-#[expect(clippy::print_stderr, reason = "a skipped test says so")]
 fn sessions_full_of_memory_do_not_end_those_of_others() {
-    let Some(group) = MemoryGroup::new(800 << 20).filter(|_| Mode::available().contains(&Mode::Root)) else {
-        eprintln!("skipped: needs root and control groups of version 1");
-        return;
-    };
-    let home = Home::new(Mode::Root);
-    home.configure("[profiles.default]\npreload = []\n[engine]\npool_floor = 1\n");
-    let mut server = serve_within(&home, &group);
-    server.wait_until_ready();
+    let Some((_group, _home, mut server)) = serve_within(800 << 20) else { return };
     let open = |user: &str| {
         let opened =
             server.post("/api/v1/sessions").key(ADMIN).header("User-Id", user).json(&json!({})).send();
@@ -329,16 +322,8 @@ fn sessions_full_of_memory_do_not_end_those_of_others() {
 
 /// Files that programs get are in memory of the server's, which no limit of a sandbox bounds.
 #[test]
-#[expect(clippy::print_stderr, reason = "a skipped test says so")]
 fn files_of_one_user_leave_memory_for_others() {
-    let Some(group) = MemoryGroup::new(800 << 20).filter(|_| Mode::available().contains(&Mode::Root)) else {
-        eprintln!("skipped: needs root and control groups of version 1");
-        return;
-    };
-    let home = Home::new(Mode::Root);
-    home.configure("[profiles.default]\npreload = []\n[engine]\npool_floor = 1\n");
-    let mut server = serve_within(&home, &group);
-    server.wait_until_ready();
+    let Some((_group, _home, mut server)) = serve_within(800 << 20) else { return };
     let session_with = |user: &str, bytes: usize| {
         let opened =
             server.post("/api/v1/sessions").key(ADMIN).header("User-Id", user).json(&json!({})).send();
