@@ -29,6 +29,7 @@ fn routes() -> Vec<(&'static str, &'static str, Option<Value>)> {
         ("POST", "/api/v1/sessions/{S}/undo", Some(json!({}))),
         ("POST", "/api/v1/sessions/{S}/branch", Some(json!({}))),
         ("GET", "/api/v1/executions/{E}", None),
+        ("GET", "/api/v1/executions/{E}/archive", None),
         ("POST", "/api/v1/executions/{E}/cancel", Some(json!({}))),
         ("POST", "/api/v1/sessions/{S}/files", None),
         ("GET", "/api/v1/sessions/{S}/files", None),
