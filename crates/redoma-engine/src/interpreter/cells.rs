@@ -288,6 +288,9 @@ impl Live {
         let is_new =
             |file: &StoredFile| self.files.get(file.name.as_str()).is_none_or(|(id, _)| *id != file.id);
         let new: Vec<_> = workspace.files.iter().map(|(file, _)| file).filter(|file| is_new(file)).collect();
+        if new.is_empty() {
+            return Ok(());
+        }
         let mut put = self.put.clone();
         put.extend(new.iter().map(|file| (file.name.as_str().to_owned(), file.size)));
         interpreter.hold_inputs(&mut self.inputs, put.values().sum())?;
