@@ -1,6 +1,6 @@
 // The JavaScript of a session: one process that runs cell after cell in its main context.
 //
-// Started by node_cells.py with three pipes: commands come in on the first, reports go out on the second, both as lines
+// Started by redoma_node.py with three pipes: commands come in on the first, reports go out on the second, both as lines
 // of JSON, and on the third comes a byte for each report that has to be shown before anything else is printed.
 //
 // A cell's code is read with the parser that Node has for its own prompt, and changed as little as possible and on the
@@ -35,6 +35,19 @@ try {
 } catch {
   // A Node without it: cells run, but names are declared once only, and nothing is imported or awaited outside of
   // functions.
+}
+// Node's own watchdog for SIGINT. It runs for good: a signal ends the script that runs, and does nothing between scripts.
+// Node starts and stops it for each script if nobody else does, and a signal in the moment after that ends Node.
+let watchdog;
+const warn = process.emitWarning;
+try {
+  process.emitWarning = () => {};
+  watchdog = require('internal/test/binding').internalBinding('contextify');
+  watchdog.startSigintWatchdog();
+} catch {
+  watchdog = undefined;
+} finally {
+  process.emitWarning = warn;
 }
 process.execArgv = process.execArgv.filter((word) => word !== '--expose-internals');
 
@@ -600,13 +613,20 @@ function outside(thrown) {
   }
 }
 
-function whenInterrupted() {
-  cell?.fail(interrupted);
+// A cell that listens to SIGINT takes it from the watchdog. The next cell gives it back.
+function watchInterrupts() {
+  if (watchdog === undefined || process.listenerCount('SIGINT') === 0) {
+    return;
+  }
+  process.removeAllListeners('SIGINT');
+  watchdog.stopSigintWatchdog();
+  watchdog.startSigintWatchdog();
 }
 
 // Cells may take away whatever listens here.
 function listen() {
-  const listeners = { uncaughtException: outside, unhandledRejection: outside, SIGINT: whenInterrupted };
+  watchInterrupts();
+  const listeners = { uncaughtException: outside, unhandledRejection: outside };
   for (const [event, listener] of Object.entries(listeners)) {
     if (!process.listeners(event).includes(listener)) {
       process.on(event, listener);
@@ -726,6 +746,9 @@ commands.on('data', (piece) => {
     if (command?.token !== undefined) {
       // Not from here, so that nothing of this is in a cell's stacks.
       setImmediate(() => run(command).catch(() => reallyExit(1)));
+    } else if (command?.interrupt !== undefined) {
+      // A cell that waits: what it waits for may never come. A script that runs is ended by SIGINT.
+      setImmediate(() => cell?.token === command.interrupt && cell.fail(interrupted));
     } else if (command?.settle !== undefined) {
       // Signals that have come are looked at once per turn of the loop: all of them were, in the second.
       setImmediate(() => {

@@ -52,6 +52,8 @@ class Node:
         # Commands, reports and turns, with what they are, as others may close them and open something else.
         self.pipes = ()
         self.unread = b""
+        # The last cell's name.
+        self.token = None
         # Whether Node has started, and listens to signals.
         self.ready = False
         # Whether there were variables that are gone now.
@@ -99,7 +101,7 @@ class Node:
             if self.lost:
                 answer["restarted"] = True
                 self.lost = False
-        token = os.urandom(8).hex()
+        self.token = token = os.urandom(8).hex()
         if not isinstance(code, str):
             code = code.decode("utf-8", "replace")
         command = {"token": token, "code": code, "number": number, "awaits": self.await_promises}
@@ -247,27 +249,30 @@ class Node:
         answer["notes"].append("The cell was interrupted.")
         if not self.is_there():
             return
-        begun = time.monotonic()
-        told_all = False
-        self.kill(signal.SIGINT)
-        while time.monotonic() < begun + PATIENCE:
+        # The command ends a cell that waits, the signal a script that runs.
+        unsent = memoryview(f"\n{json.dumps({'interrupt': self.token})}\n".encode())
+        begun = next_signal = time.monotonic()
+        while (now := time.monotonic()) < begun + PATIENCE:
             try:
-                # Half of the time is for Node, then programs that it waits for are interrupted as well.
-                if not told_all and time.monotonic() > begun + PATIENCE / 2:
-                    told_all = True
-                    self.kill(signal.SIGINT, group=True)
-                _, reports = self.exchange(b"", 0.05)
+                # Node can lose a signal that comes as a script begins, so it gets more than one. From the third on, programs
+                # that it waits for get it as well.
+                if self.ready and now >= next_signal:
+                    self.kill(signal.SIGINT, group=now >= begun + PATIENCE / 2)
+                    next_signal = now + PATIENCE / 4
+                unsent, reports = self.exchange(unsent, 0.05)
                 for report in reports:
                     if "display" in report:
                         os.write(self.pipes[2][0], b".")
+                    elif "ready" in report:
+                        self.ready = True
                     elif "error" in report:
                         self.show({"error": report["error"]})
                     elif "end" in report:
                         return self.settle()
             except KeyboardInterrupt:
                 pass  # Whoever asks again wants the same.
-            except (Gone, OSError):
-                break
+            except (Gone, OSError) as error:
+                return self.gone(answer, str(error))
         self.gone(answer, "it could not be interrupted, and was ended")
 
     def settle(self):
