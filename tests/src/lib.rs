@@ -25,6 +25,7 @@ use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use redoma_model::RunReport;
 
@@ -102,6 +103,16 @@ impl Way {
 /// The uid of rootless tests, when they are started by root.
 pub fn test_uid() -> u32 {
     std::env::var("REDOMA_TEST_UID").ok().and_then(|uid| uid.parse().ok()).unwrap_or(54321)
+}
+
+/// Returns when `is_so` says yes; the test fails if it does not within 30 s.
+#[track_caller]
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not after 30 s: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// The folder with the runtime that tests use.

@@ -1,9 +1,9 @@
 //! Who reads programs before they run: processes that have nothing, and that nobody misses.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use redoma_tests::server::{ADMIN, Server};
+use redoma_tests::wait_until;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
@@ -27,14 +27,6 @@ fn status(pid: Pid, key: &str) -> String {
     let text = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
     line.unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 #[test]

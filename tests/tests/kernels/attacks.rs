@@ -9,11 +9,12 @@ use std::fmt::Write as _;
 
 use redoma_tests::canary::Canary;
 use redoma_tests::cases::{Case, cases, holds_token};
+use redoma_tests::wait_until;
 use redoma_tests::{Mode, host};
 use serde_json::{Value, json};
 
 use crate::session::{Done, Session};
-use crate::{World, each, wait_until};
+use crate::{World, each};
 
 /// Those that can't do in a kernel what they do in a sandbox of their own, with the reason.
 const NOT_IN_KERNELS: &[(&str, &str)] = &[

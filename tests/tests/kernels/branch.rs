@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use redoma_tests::host;
 use redoma_tests::server::{ADMIN, Server};
+use redoma_tests::wait_until;
 use serde_json::json;
 
+use crate::World;
 use crate::session::Session;
-use crate::{World, wait_until};
 
 /// A second session from this one's state, which must have its variables.
 #[track_caller]

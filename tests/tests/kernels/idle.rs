@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use redoma_tests::host;
 use redoma_tests::server::ADMIN;
+use redoma_tests::wait_until;
 use serde_json::json;
 
+use crate::World;
 use crate::session::Session;
-use crate::{World, wait_until};
 
 /// CPU time of everything in this server's sandboxes.
 fn cpu_time(world: &World) -> Duration {

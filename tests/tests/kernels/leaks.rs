@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use redoma_tests::server::ADMIN;
+use redoma_tests::wait_until;
 use redoma_tests::{Mode, host};
 use serde_json::json;
 
+use crate::World;
 use crate::session::Session;
-use crate::{World, wait_until};
 
 /// Leaves a token everywhere that a process can: `TOKEN` is put in its place.
 const HIDE: &str = r"

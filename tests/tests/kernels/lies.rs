@@ -189,7 +189,7 @@ fn tell_all(lies: &[Lie]) {
     // Most of the time they wait.
     each_of(lies, 6, |lie| lie.name.to_owned(), |lie| told(&world, lie, &other));
     assert_eq!(other.printed("print(y)"), lies.len().to_string());
-    crate::wait_until("descriptors are closed", || descriptors() < before + 40);
+    redoma_tests::wait_until("descriptors are closed", || descriptors() < before + 40);
     world.assert_sound();
 }
 

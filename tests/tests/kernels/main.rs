@@ -38,7 +38,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use redoma_tests::Mode;
 use redoma_tests::server::{Home, Server};
@@ -84,16 +83,6 @@ impl World {
         assert!(panic.is_none(), "the server panicked: {panic:?}");
         let peak = self.server.memory_peak();
         assert!(peak < MOST_MEMORY, "the server has held {peak} MiB");
-    }
-}
-
-/// Comes back when it is so.
-#[track_caller]
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "not after 30 s: {what}");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use redoma_tests::host;
+use redoma_tests::wait_until;
 use serde_json::json;
 
+use crate::World;
 use crate::branch::branch;
 use crate::lies::KNOWS;
 use crate::session::Session;
-use crate::{World, wait_until};
 
 /// From then on `again` is a list of the cells that were run again in this process.
 const WATCH: &str = "again = []

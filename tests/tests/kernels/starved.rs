@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use redoma_tests::wait_until;
 use serde_json::json;
 
 use crate::session::Session;
-use crate::{World, each_of, wait_until};
+use crate::{World, each_of};
 
 /// Makes each checkpoint take this much CPU time, and gives the process a name that the host can see.
 fn slow_to_copy(name: &str, seconds: f64) -> String {

@@ -5,10 +5,11 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use redoma_tests::http::read_answer;
+use redoma_tests::wait_until;
 use serde_json::{Value, json};
 
+use crate::World;
 use crate::session::Session;
-use crate::{World, wait_until};
 
 fn names(files: &Value) -> Vec<&str> {
     files.as_array().unwrap().iter().map(|file| file["name"].as_str().unwrap()).collect()
