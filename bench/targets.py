@@ -28,7 +28,7 @@ TARGETS = [
     ("branch of that session, p50", "branch_ms", AT_MOST, 20.0, " ms"),
     ("memory of 500 live idle sessions with pandas", "idle_sessions_gib", AT_MOST, 4.0, " GiB"),
     ("fresh `print(1)` over HTTP beside these ÷ without them, p50", "fresh_beside_sessions_ratio", AT_MOST, 1.2, "×"),
-    ("one user's requests beside a hostile user ÷ alone, p50 of all", "neighbour_ratio", AT_MOST, 2.0, "×"),
+    ("one user's requests beside a hostile user ÷ alone, p50 of all", "neighbour_ratio", AT_MOST, 1.5, "×"),
     ("the same, the kind of request that suffers most", "neighbour_worst_ratio", AT_MOST, 2.0, "×"),
     ("throughput with rules and an audit ÷ without", "governed_ratio", AT_LEAST, 0.9, "×"),
     ("failed requests beside a hostile user", "neighbour_failures", AT_MOST, 0, ""),

@@ -168,6 +168,11 @@ impl Server {
         ticks.sum::<f64>() / 100.0
     }
 
+    /// How many descriptors it has open.
+    pub fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.pid())).map_or(0, Iterator::count)
+    }
+
     /// The network connections that it holds open.
     pub fn connections(&self) -> usize {
         let folder = format!("/proc/{}/fd", self.pid());

@@ -128,6 +128,9 @@ impl Walk<'_, '_> {
                 return Ok(());
             }
             self.entries -= 1;
+            if let Some(out) = &mut self.out {
+                out.rest();
+            }
             let stat = match rustix::fs::statat(folder, &name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => stat,
                 Err(errno) => {

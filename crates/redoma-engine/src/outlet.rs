@@ -16,6 +16,9 @@ pub trait Outlet: Debug {
     /// no `..` in it. No more than `size` bytes are to be read: that much of the limit is left for it, and a file can claim
     /// to be of any length. An error ends the harvest.
     fn put(&mut self, path: &Path, content: File, size: u64) -> io::Result<Put>;
+
+    /// Called for each thing that a program left: an outlet that works for several users may rest here.
+    fn rest(&mut self) {}
 }
 
 /// What became of a file.

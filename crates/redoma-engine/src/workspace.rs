@@ -187,6 +187,12 @@ struct Changed<'a, 'o> {
 }
 
 impl Outlet for Changed<'_, '_> {
+    fn rest(&mut self) {
+        if let Some(out) = &mut self.out {
+            out.rest();
+        }
+    }
+
     fn put(&mut self, path: &Path, content: File, size: u64) -> io::Result<Put> {
         self.seen.insert(path.to_owned());
         // Before it is read: what is changed meanwhile is another the next time.

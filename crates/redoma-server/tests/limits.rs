@@ -121,8 +121,13 @@ fn serve_under(
     change: impl FnOnce(&mut ServerConfig),
 ) -> Served {
     let folder = tempfile::tempdir().unwrap();
-    let quota =
-        Quota { session_bytes: 1 << 30, session_files: 1000, owner_bytes: 1 << 30, owner_sessions: 1000 };
+    let quota = Quota {
+        session_bytes: 1 << 30,
+        session_files: 1000,
+        owner_bytes: 1 << 30,
+        owner_files: 1000,
+        owner_sessions: 1000,
+    };
     let store = Arc::new(Store::open(folder.path(), quota).unwrap());
     let stage = Arc::new(Stage {
         is_open: Mutex::new(true),

@@ -7,15 +7,17 @@
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use redoma_model::{FileName, Owner, SessionId};
+use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
 use crate::StoreError;
+use crate::pace::Pace;
 use crate::random::{hex, new_uuid};
 
 const INCOMING: &str = ".incoming";
@@ -23,8 +25,10 @@ const INCOMING: &str = ".incoming";
 const SEPARATOR: char = '~';
 /// What the name of a mark begins with if it is of something that is to go.
 const REMOVAL: char = '~';
-/// From so many files on, the whole file system is brought to disk at once instead of each file.
+/// More files than this are brought to disk with the whole file system, at once. Fewer are one by one.
 const MANY: usize = 8;
+/// Bytes of a file that are read and written at a time.
+const FILL_BYTES: usize = 64 << 10;
 
 /// Where a file's bytes are.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -102,7 +106,8 @@ pub(crate) fn user_folder(owner: &Owner) -> String {
 #[derive(Debug)]
 pub struct Incoming {
     path: PathBuf,
-    file: File,
+    /// Until it is closed early.
+    file: Option<File>,
     hash: Sha256,
     size: u64,
     blob: BlobPath,
@@ -114,6 +119,21 @@ impl Incoming {
         self.size
     }
 
+    /// Takes all of `content`.
+    pub fn fill(&mut self, content: &mut dyn Read, pace: &mut Pace) -> io::Result<()> {
+        let mut buffer = vec![0; FILL_BYTES];
+        loop {
+            let count = match content.read(&mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            self.write_all(&buffer[..count])?;
+            pace.step();
+        }
+    }
+
     /// What the metadata will say.
     pub fn finish(self) -> Written {
         let sha256 = hex(&self.hash.clone().finalize());
@@ -123,14 +143,15 @@ impl Incoming {
 
 impl Write for Incoming {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let count = self.file.write(bytes)?;
+        let Some(file) = &mut self.file else { return Err(Errno::BADF.into()) };
+        let count = file.write(bytes)?;
         self.hash.update(&bytes[..count]);
         self.size += count as u64;
         Ok(count)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        Ok(())
     }
 }
 
@@ -152,6 +173,14 @@ pub struct Written {
 }
 
 impl Written {
+    /// Closes the file, if it is one of many: these are brought to disk without their descriptors. A run leaves up to ten
+    /// thousand files, and the server's descriptors are for all users.
+    pub fn close_if_one_of(&mut self, count: usize) {
+        if count > MANY {
+            self.incoming.file = None;
+        }
+    }
+
     /// Nobody can tell now whether the metadata know it: the next start will.
     pub fn leave_to_recovery(mut self) {
         self.incoming.keeps_mark = true;
@@ -193,7 +222,7 @@ pub trait Blobs: fmt::Debug + Send + Sync {
 
     /// Brings files to disk and to their places. The marks by which they are found after a crash go when they are dropped,
     /// which must be after the metadata know of them. If it fails, some may be in their places.
-    fn place(&self, files: &[Written]) -> Result<(), StoreError>;
+    fn place(&self, files: &[Written], pace: &mut Pace) -> Result<(), StoreError>;
 
     fn open(&self, blob: &BlobPath) -> Result<File, StoreError>;
     /// For whoever needs a path.
@@ -312,10 +341,10 @@ impl Blobs for FolderBlobs {
             .mode(0o600)
             .open(&path)
             .map_err(|source| StoreError::Files { path: path.clone(), source })?;
-        Ok(Incoming { path, file, hash: Sha256::new(), size: 0, blob, keeps_mark: false })
+        Ok(Incoming { path, file: Some(file), hash: Sha256::new(), size: 0, blob, keeps_mark: false })
     }
 
-    fn place(&self, files: &[Written]) -> Result<(), StoreError> {
+    fn place(&self, files: &[Written], pace: &mut Pace) -> Result<(), StoreError> {
         let failed = |path: &Path, source: io::Error| StoreError::Files { path: path.to_owned(), source };
         let mut folders = Vec::new();
         for written in files {
@@ -323,13 +352,15 @@ impl Blobs for FolderBlobs {
             if !folders.contains(&folder) {
                 folders.push(folder);
             }
+            pace.step();
         }
-        if files.len() >= MANY {
-            let file = &files[0].incoming.file;
-            return rustix::fs::syncfs(file).map_err(|errno| failed(&self.root, errno.into()));
+        if files.len() > MANY {
+            let synced = File::open(&self.root).and_then(|root| Ok(rustix::fs::syncfs(root)?));
+            return synced.map_err(|source| failed(&self.root, source));
         }
-        for written in files {
-            written.incoming.file.sync_all().map_err(|source| failed(&written.incoming.path, source))?;
+        for Written { incoming, .. } in files {
+            let synced = incoming.file.as_ref().map_or(Err(Errno::BADF.into()), File::sync_all);
+            synced.map_err(|source| failed(&incoming.path, source))?;
         }
         for folder in folders {
             // Its own name is in the folder above, and that one's in the root.

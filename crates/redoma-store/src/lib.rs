@@ -27,6 +27,7 @@ mod clock;
 mod key;
 mod metadata;
 mod only;
+mod pace;
 mod random;
 mod reserve;
 mod sqlite;
@@ -38,9 +39,10 @@ pub use clock::Clock;
 pub use key::{KeyRecord, NewKey, Secret};
 pub use metadata::{
     Added, Beginning, Commit, Disk, ExecutionRecord, FailedLogin, FileRecord, MayGo, Metadata, NewExecution,
-    NewFile, OwnerBytes, Quota, Refused, SessionChange, SessionQuery, Totals,
+    NewFile, OwnerUsage, Quota, Refused, SessionChange, SessionQuery, Totals,
 };
 pub use only::OnlyOne;
+pub use pace::Pace;
 pub use random::{new_execution_id, new_session_id};
 pub use sqlite::Sqlite;
 pub use store::{FileDetails, InUse, NewSession, Outcome, Store, Swept};

@@ -39,18 +39,22 @@ pub struct Quota {
     pub session_files: u64,
     /// Files of all sessions of an owner, and the records of their executions. Records make room for files.
     pub owner_bytes: u64,
+    /// Files of all sessions of an owner. Each takes an inode of the host and a row, also if it is empty.
+    pub owner_files: u64,
     pub owner_sessions: u64,
 }
 
-/// Bytes that an owner has in all sessions.
+/// What an owner has in all sessions, in bytes if nothing else is said.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct OwnerBytes {
+pub struct OwnerUsage {
     pub files: u64,
     /// Records of executions.
     pub records: u64,
+    /// How many files these are.
+    pub file_count: u64,
 }
 
-impl OwnerBytes {
+impl OwnerUsage {
     pub fn total(self) -> u64 {
         self.files.saturating_add(self.records)
     }
@@ -212,7 +216,7 @@ pub trait Metadata: Debug + Send + Sync {
     fn knows_blob(&self, blob: &BlobPath) -> Result<bool, StoreError>;
     /// Of all sessions together.
     fn totals(&self) -> Result<Totals, StoreError>;
-    fn owner_bytes(&self, owner: &Owner) -> Result<OwnerBytes, StoreError>;
+    fn owner_usage(&self, owner: &Owner) -> Result<OwnerUsage, StoreError>;
     fn owner_sessions(&self, owner: &Owner) -> Result<u64, StoreError>;
     /// Removes up to `count` sessions of an owner that began as single ones, that no caller has named since, and that have no
     /// files, those first that were not used for longest. A crash may bring the last ones back. One without records stays if it was not opened

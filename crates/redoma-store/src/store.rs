@@ -19,8 +19,9 @@ use crate::clock::Clock;
 use crate::key::{KeyRecord, NewKey, Secret};
 use crate::metadata::{
     Added, Beginning, Commit, Disk, ExecutionRecord, FailedLogin, FileRecord, Metadata, NewExecution,
-    NewFile, OwnerBytes, Quota, SessionChange, SessionQuery, Totals,
+    NewFile, OwnerUsage, Quota, SessionChange, SessionQuery, Totals,
 };
+use crate::pace::{Pace, Workload};
 use crate::random::{hex, new_file_id, new_session_id};
 use crate::reserve::Reserve;
 use crate::sqlite::Sqlite;
@@ -55,6 +56,7 @@ pub struct Store {
     in_use: Arc<Mutex<HashMap<SessionId, usize>>>,
     /// Sessions that don't make room for others.
     spared: Arc<Mutex<HashMap<SessionId, usize>>>,
+    work: Arc<Workload>,
 }
 
 /// While this lives, nothing of the session is removed; or only, if it came from [`Store::spare`], not to make room.
@@ -124,6 +126,7 @@ impl Store {
             storage: None,
             in_use: Arc::default(),
             spared: Arc::default(),
+            work: Arc::default(),
         }
     }
 
@@ -305,6 +308,21 @@ impl Store {
     /// Remembers an upload or a run: written files become the current ones of their names, others lose theirs, all at
     /// once and for good.
     pub fn commit(&self, session: &Session, outcome: Outcome) -> Result<Added, StoreError> {
+        self.commit_at(&mut self.pace(&session.owner), session, outcome)
+    }
+
+    /// For a thread that begins to store many files for an owner.
+    pub fn pace(&self, owner: &Owner) -> Pace {
+        self.work.pace(owner)
+    }
+
+    /// The same as [`Store::commit`], as a part of work that has begun.
+    pub fn commit_at(
+        &self,
+        pace: &mut Pace,
+        session: &Session,
+        outcome: Outcome,
+    ) -> Result<Added, StoreError> {
         let now = self.now();
         let mut written = Vec::with_capacity(outcome.files.len());
         let mut files = Vec::with_capacity(outcome.files.len());
@@ -324,9 +342,9 @@ impl Store {
             written.push(file);
         }
         if !written.is_empty()
-            && let Err(error) = self.blobs.place(&written)
+            && let Err(error) = self.blobs.place(&written, pace)
         {
-            self.withdraw(written);
+            self.withdraw(written, pace);
             return Err(error);
         }
         let ttl = session.expires_at.map(|at| at.saturating_sub(session.used_at));
@@ -346,14 +364,21 @@ impl Store {
         let added = self.metadata.commit(commit, self.quota);
         // What the metadata did not take has no place.
         if added.as_ref().map_or(true, |added| !added.refused.is_empty()) {
-            self.withdraw(written);
+            self.withdraw(written, pace);
+        } else {
+            // Each removes its mark.
+            for file in written {
+                drop(file);
+                pace.step();
+            }
         }
         added
     }
 
     /// Takes those files back that the metadata don't know. Their marks go last, and stay where it can't be done.
-    fn withdraw(&self, written: Vec<Written>) {
+    fn withdraw(&self, written: Vec<Written>, pace: &mut Pace) {
         for file in written {
+            pace.step();
             match self.metadata.knows_blob(&file.blob) {
                 Ok(true) => {}
                 Ok(false) if self.blobs.remove(&file.blob).is_ok() => {}
@@ -418,11 +443,11 @@ impl Store {
 
     /// Bytes that the owner's quota leaves for files. Records of executions take none of it: they go when files come.
     pub fn room_for_files(&self, owner: &Owner) -> Result<u64, StoreError> {
-        Ok(self.quota.owner_bytes.saturating_sub(self.owner_bytes(owner)?.files))
+        Ok(self.quota.owner_bytes.saturating_sub(self.owner_usage(owner)?.files))
     }
 
-    pub fn owner_bytes(&self, owner: &Owner) -> Result<OwnerBytes, StoreError> {
-        self.metadata.owner_bytes(owner)
+    pub fn owner_usage(&self, owner: &Owner) -> Result<OwnerUsage, StoreError> {
+        self.metadata.owner_usage(owner)
     }
 
     pub fn execution(&self, id: &ExecutionId) -> Result<Option<ExecutionRecord>, StoreError> {
@@ -573,8 +598,13 @@ mod tests {
     use super::*;
     use redoma_model::Span;
 
-    const QUOTA: Quota =
-        Quota { session_bytes: 1 << 20, session_files: 100, owner_bytes: 1 << 20, owner_sessions: 1 << 20 };
+    const QUOTA: Quota = Quota {
+        session_bytes: 1 << 20,
+        session_files: 100,
+        owner_bytes: 1 << 20,
+        owner_files: 100,
+        owner_sessions: 1 << 20,
+    };
 
     fn session(store: &Store, retention: Retention) -> Session {
         let owner = Owner { client: "chat".to_owned(), user: None };

@@ -44,6 +44,7 @@ pub fn store(config: &Config, data_dir: &Path) -> anyhow::Result<Store> {
         session_bytes: settings.session_quota.unwrap_or(ByteSize::gib(1)).0,
         session_files: settings.session_files.unwrap_or(20_000),
         owner_bytes: settings.user_quota.unwrap_or(ByteSize::gib(10)).0,
+        owner_files: settings.user_files.unwrap_or(200_000),
         owner_sessions: settings.user_sessions.unwrap_or(10_000).max(1),
     };
     std::fs::create_dir_all(data_dir).with_context(|| format!("can't make {}", data_dir.display()))?;

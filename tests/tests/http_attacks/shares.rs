@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use redoma_tests::http::{Answer, Request, chunked, read_answer};
@@ -324,12 +325,49 @@ fn idle_connections_delay_nobody_else() {
     drop(busy);
     assert!(until(PATIENCE, || server.get("/api/v1/sessions").key(&victim).send().status == 200));
     assert!(until(PATIENCE, || server.connections() <= 1), "{} are left", server.connections());
-    let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count();
-    let before = descriptors();
+    let before = server.descriptors();
     let few: Vec<_> = (0..10).map(|_| connect(server)).collect();
     assert!(until(PATIENCE, || server.connections() >= 10));
-    let taken = descriptors() - before;
+    let taken = server.descriptors() - before;
     assert!(taken < 15, "10 connections take {taken} descriptors");
     drop(few);
+    world.assert_sound();
+}
+
+/// Empty files cost their user no bytes, but the host an inode each; and while they are stored, no descriptor each.
+#[test]
+fn many_empty_files_take_neither_the_hosts_inodes_nor_the_servers_descriptors() {
+    let world = World::with("[storage]\nuser_files = 4000\n", |command| command);
+    let server = &world.server;
+    server.wait_until_ready();
+    let (ana, ben) = (server.key("user", "ana"), server.key("user", "ben"));
+    let run = |key: &str, code: &str| {
+        let body = json!({ "language": "py", "code": code });
+        server.post("/api/v1/executions").key(key).json(&body).send().json()
+    };
+    let many = "for n in range(3000): open(f'{n}', 'w').close()";
+    let before = server.descriptors();
+    let is_done = AtomicBool::new(false);
+    let (answers, peak) = std::thread::scope(|scope| {
+        let peak = scope.spawn(|| {
+            let mut peak = 0;
+            while !is_done.load(Ordering::Relaxed) {
+                peak = peak.max(server.descriptors());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            peak
+        });
+        let answers = [run(&ana, many), run(&ana, many), run(&ana, many)];
+        is_done.store(true, Ordering::Relaxed);
+        (answers, peak.join().unwrap())
+    });
+    assert!(peak < before + 200, "{peak} descriptors while files were stored, {before} before");
+    let kept = |answer: &Value| {
+        answer["files"].as_array().unwrap().len() as u64 + answer["more_files"].as_u64().unwrap_or(0)
+    };
+    assert_eq!(answers.each_ref().map(kept), [3000, 1000, 0]);
+    let refused = answers[2]["refused_files"].to_string();
+    assert!(refused.contains("too many files"), "{refused}");
+    assert_eq!(kept(&run(&ben, "open('own', 'w').close()")), 1, "another user's quota is their own");
     world.assert_sound();
 }

@@ -7,10 +7,17 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use redoma_model::{ExecutionId, FileName, Origin, Session, StoredFile};
-use redoma_store::{FileDetails, Store, StoreError, Written};
+use redoma_store::{FileDetails, Pace, Store, StoreError, Written};
 
 use super::file_types::content_type;
 use crate::outlet::{Outlet, Put};
+
+/// What quotas leave for further files.
+#[derive(Debug, Clone, Copy)]
+struct Room {
+    bytes: u64,
+    files: u64,
+}
 
 #[derive(Debug)]
 pub(super) struct Artifacts<'a> {
@@ -19,8 +26,10 @@ pub(super) struct Artifacts<'a> {
     execution: ExecutionId,
     /// What went in, by name.
     inputs: HashMap<&'a str, &'a StoredFile>,
-    /// Bytes that the quota leaves, once somebody has asked.
-    room: Option<u64>,
+    /// What the quotas leave, once somebody has asked.
+    room: Option<Room>,
+    /// Since the first file.
+    pub(super) pace: Option<Pace>,
     pub(super) files: Vec<(FileDetails, Written)>,
     /// What there was no room for.
     pub(super) refused: Vec<(String, String)>,
@@ -34,22 +43,45 @@ impl<'a> Artifacts<'a> {
         inputs: &'a [StoredFile],
     ) -> Self {
         let inputs = inputs.iter().map(|file| (file.name.as_str(), file)).collect();
-        Self { store, session, execution, inputs, room: None, files: Vec::new(), refused: Vec::new() }
+        Self {
+            store,
+            session,
+            execution,
+            inputs,
+            room: None,
+            pace: None,
+            files: Vec::new(),
+            refused: Vec::new(),
+        }
     }
 
-    fn room(&self) -> Result<u64, StoreError> {
+    /// The work of storing, which began with the first file.
+    fn pace(&mut self) -> &mut Pace {
+        self.pace.get_or_insert_with(|| self.store.pace(&self.session.owner))
+    }
+
+    fn room(&self) -> Result<Room, StoreError> {
         if let Some(room) = self.room {
             return Ok(room);
         }
         let quota = self.store.quota();
-        let of_owner = self.store.room_for_files(&self.session.owner)?;
+        let owner = self.store.owner_usage(&self.session.owner)?;
         // As it is now: others may have stored something meanwhile.
-        let used = self.store.session(&self.session.id)?.map_or(self.session.bytes, |session| session.bytes);
-        Ok(quota.session_bytes.saturating_sub(used).min(of_owner))
+        let stored = self.store.session(&self.session.id)?;
+        let session = stored.as_ref().unwrap_or(self.session);
+        let left = |quota: u64, used: u64| quota.saturating_sub(used);
+        Ok(Room {
+            bytes: left(quota.session_bytes, session.bytes).min(left(quota.owner_bytes, owner.files)),
+            files: left(quota.session_files, session.files).min(left(quota.owner_files, owner.file_count)),
+        })
     }
 }
 
 impl Outlet for Artifacts<'_> {
+    fn rest(&mut self) {
+        self.pace().step();
+    }
+
     fn put(&mut self, path: &Path, content: File, size: u64) -> io::Result<Put> {
         self.store(path, &mut content.take(size), size)
     }
@@ -71,18 +103,25 @@ impl Artifacts<'_> {
         }
         let room = self.room().map_err(io::Error::other)?;
         self.room = Some(room);
-        if size > room {
-            let why = "the quota is used up";
+        let why = if size > room.bytes {
+            Some("the quota is used up")
+        } else {
+            (room.files == 0).then_some("there are too many files already")
+        };
+        if let Some(why) = why {
             self.refused.push((name.as_str().to_owned(), why.to_owned()));
             return Ok(Put::Skipped(why.to_owned()));
         }
         let mut incoming = self.store.begin_file(self.session, &name).map_err(io::Error::other)?;
-        io::copy(content, &mut incoming)?;
-        let written = incoming.finish();
+        incoming.fill(content, self.pace())?;
+        let mut written = incoming.finish();
         if input.is_some_and(|input| input.sha256 == written.sha256 && input.size == written.size) {
             return Ok(Put::Unchanged);
         }
-        self.room = Some(room - written.size.min(room));
+        self.room = Some(Room {
+            bytes: room.bytes.saturating_sub(written.size),
+            files: room.files.saturating_sub(1),
+        });
         let details = FileDetails {
             content_type: content_type(&name),
             name,
@@ -90,6 +129,7 @@ impl Artifacts<'_> {
             read_only: false,
             execution: Some(self.execution.clone()),
         };
+        written.close_if_one_of(self.files.len() + 1);
         self.files.push((details, written));
         Ok(Put::Kept)
     }

@@ -246,7 +246,7 @@ impl Interpreter {
             report.stdout.text = format!("{value}\n");
         }
         report.verdict = verdict;
-        let Artifacts { files, refused: no_room, .. } = artifacts;
+        let Artifacts { files, refused: no_room, pace, .. } = artifacts;
         refused.extend(no_room.into_iter().map(|(name, reason)| Refusal { name, reason }));
 
         let by_name: HashMap<_, _> = stored.iter().map(|file| (file.name.as_str(), file)).collect();
@@ -269,7 +269,8 @@ impl Interpreter {
                 result: to_keep(execution.clone()),
             }),
         };
-        let added = self.store.commit(&session, outcome)?;
+        let mut pace = pace.unwrap_or_else(|| self.store.pace(&session.owner));
+        let added = self.store.commit_at(&mut pace, &session, outcome)?;
         execution.add(added);
         Ok(execution)
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use redoma_model::{
     AuditEvent, AuditedSession, ByteSize, FileId, FileName, Name, Principal, Session, SessionId, StoredFile,
 };
-use redoma_store::{Added, FileDetails, NewSession, Outcome, Written};
+use redoma_store::{Added, FileDetails, NewSession, Outcome, Pace, Written};
 use serde::Serialize;
 
 use super::kernels::{Idle, Live};
@@ -130,9 +130,15 @@ impl Interpreter {
             resource: session.resource.clone(),
             retention: self.profiles().of_name_or_default(&session.profile).profile.retention,
         })?;
-        let files = current.iter().map(|(file, _)| self.again(&draft, file)).collect::<Result<_, _>>()?;
+        let mut pace = self.store.pace(&draft.owner);
+        let mut files = Vec::with_capacity(current.len());
+        for (file, _) in &current {
+            let (details, mut written) = self.again(&draft, file, &mut pace)?;
+            written.close_if_one_of(files.len() + 1);
+            files.push((details, written));
+        }
         let outcome = Outcome { begins: true, files, all_or_nothing: true, ..Outcome::default() };
-        self.store.commit(&draft, outcome)?;
+        self.store.commit_at(&mut pace, &draft, outcome)?;
         let is_live = kernel.is_some();
         self.note(|| AuditEvent::SessionOpened(audited_session(principal, &draft)));
         if let Some((kernel, terms)) = kernel {
@@ -187,6 +193,7 @@ impl Interpreter {
         let of_owner = self.store.room_for_files(&session.owner)?;
         let used = self.store.session(&session.id)?.map_or(session.bytes, |session| session.bytes);
         let room = quota.session_bytes.saturating_sub(used).min(of_owner);
+        let mut pace = self.store.pace(&session.owner);
         for (name, id) in wanted {
             let Ok(file_name) = name.parse::<FileName>() else { continue };
             let found = id.map(|id| self.store.file_with_path(&id)).transpose()?.flatten();
@@ -194,7 +201,9 @@ impl Interpreter {
                 inputs.push(Input { path, name: name.clone().into() });
                 // Without room it is restored for programs, and not stored as a further version.
                 if share.grow(file.size, room) {
-                    files.push(self.again(session, &file)?);
+                    let (details, mut written) = self.again(session, &file, &mut pace)?;
+                    written.close_if_one_of(files.len() + 1);
+                    files.push((details, written));
                 }
                 again.insert(name.clone(), file.id);
                 undone.restored_files.push(name);
@@ -209,7 +218,7 @@ impl Interpreter {
         live.kernel.remove_files(&removed);
         live.kernel.put_files(&inputs)?;
         let outcome = Outcome { files, gone, ..Outcome::default() };
-        let Added { files, .. } = self.store.commit(session, outcome)?;
+        let Added { files, .. } = self.store.commit_at(&mut pace, session, outcome)?;
         for file in files {
             let name = file.name.as_str();
             // Cells before those that were undone had left it under another id.
@@ -233,11 +242,12 @@ impl Interpreter {
         &self,
         session: &Session,
         file: &StoredFile,
+        pace: &mut Pace,
     ) -> Result<(FileDetails, Written), InterpreterError> {
         let (file, mut content) =
             self.store.open_file(&file.id)?.ok_or(InterpreterError::NotFound("file"))?;
         let mut incoming = self.store.begin_file(session, &file.name)?;
-        std::io::copy(&mut content, &mut incoming).map_err(RunError::from)?;
+        incoming.fill(&mut content, pace).map_err(RunError::from)?;
         let details = FileDetails {
             name: file.name,
             content_type: file.content_type,

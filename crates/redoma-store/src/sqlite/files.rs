@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::{by_name, name_of, parse, signed, unsigned, user_column};
 use crate::StoreError;
 use crate::blobs::BlobPath;
-use crate::metadata::{Added, FileRecord, NewFile, OwnerBytes, Quota, Refused};
+use crate::metadata::{Added, FileRecord, NewFile, OwnerUsage, Quota, Refused};
 
 const COLUMNS: &str = "id, session, name, version, is_current, size, sha256, content_type, origin, read_only, created_at, \
                        execution, blob";
@@ -82,7 +82,8 @@ pub(super) fn add(
     }
     let (mut bytes, mut count) = (session.bytes, session.files);
     // Records are not counted here: they make room for files.
-    let mut of_owner = owner_bytes(connection, &session.owner)?.files;
+    let OwnerUsage { files: mut of_owner, file_count: mut owner_count, .. } =
+        owner_usage(connection, &session.owner)?;
     let mut added = Added::default();
     for new in files {
         let reason = if bytes + new.size > quota.session_bytes {
@@ -91,6 +92,8 @@ pub(super) fn add(
             Some("the user's quota is used up")
         } else if count + 1 > quota.session_files {
             Some("the session has too many files")
+        } else if owner_count + 1 > quota.owner_files {
+            Some("the user has too many files; sessions that are removed make room")
         } else {
             None
         };
@@ -101,6 +104,7 @@ pub(super) fn add(
         bytes += new.size;
         of_owner += new.size;
         count += 1;
+        owner_count += 1;
         added.files.push(insert(connection, &session.id, new)?);
     }
     let (more_bytes, more_files) = (signed(bytes - session.bytes), signed(count - session.files));
@@ -211,10 +215,12 @@ pub(super) fn count_for_owner(
     Ok(())
 }
 
-pub(super) fn owner_bytes(connection: &Connection, owner: &Owner) -> Result<OwnerBytes, StoreError> {
-    let sql = "SELECT bytes, records FROM usage WHERE client = ? AND user = ?";
-    let read =
-        |row: &Row<'_>| Ok(OwnerBytes { files: unsigned(row.get(0)?), records: unsigned(row.get(1)?) });
+pub(super) fn owner_usage(connection: &Connection, owner: &Owner) -> Result<OwnerUsage, StoreError> {
+    let sql = "SELECT bytes, records, files FROM usage WHERE client = ? AND user = ?";
+    let read = |row: &Row<'_>| {
+        let [files, records, file_count] = [row.get(0)?, row.get(1)?, row.get(2)?].map(unsigned);
+        Ok(OwnerUsage { files, records, file_count })
+    };
     let of = [owner.client.as_str(), user_column(owner)];
     Ok(connection.prepare_cached(sql)?.query_row(of, read).optional()?.unwrap_or_default())
 }

@@ -26,7 +26,7 @@ use crate::StoreError;
 use crate::blobs::BlobPath;
 use crate::key::KeyRecord;
 use crate::metadata::{
-    Added, Commit, ExecutionRecord, FailedLogin, FileRecord, MayGo, Metadata, OwnerBytes, Quota, Refused,
+    Added, Commit, ExecutionRecord, FailedLogin, FileRecord, MayGo, Metadata, OwnerUsage, Quota, Refused,
     SessionChange, SessionQuery, Totals,
 };
 use journal::{Journal, Noted};
@@ -381,8 +381,8 @@ impl Metadata for Sqlite {
         self.read(sessions::totals)
     }
 
-    fn owner_bytes(&self, owner: &Owner) -> Result<OwnerBytes, StoreError> {
-        self.read(|connection| files::owner_bytes(connection, owner))
+    fn owner_usage(&self, owner: &Owner) -> Result<OwnerUsage, StoreError> {
+        self.read(|connection| files::owner_usage(connection, owner))
     }
 
     fn owner_sessions(&self, owner: &Owner) -> Result<u64, StoreError> {

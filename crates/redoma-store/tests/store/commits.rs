@@ -13,7 +13,7 @@ fn a_commit_into_a_session_that_is_not_there_leaves_nothing() {
     assert!(matches!(error, StoreError::NoSuchSession), "{error}");
     // No blob, no mark, not even an empty folder.
     assert_eq!(stored(folder.path()), [Path::new(".incoming")]);
-    assert_eq!(store.owner_bytes(&owner("ana")).unwrap().total(), 0);
+    assert_eq!(store.owner_usage(&owner("ana")).unwrap().total(), 0);
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn a_session_that_goes_does_not_take_a_new_ones_folder() {
         }
     });
     assert_eq!(stored(folder.path()), [Path::new(".incoming")]);
-    assert_eq!(store.owner_bytes(&owner("ana")).unwrap().total(), 0);
+    assert_eq!(store.owner_usage(&owner("ana")).unwrap().total(), 0);
 }
 
 /// When it can't be told whether a commit took place, or bytes can't be removed, the next start puts it in order.

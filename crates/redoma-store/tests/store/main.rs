@@ -32,8 +32,13 @@ use redoma_store::{
     Added, FileDetails, NewExecution, NewSession, Outcome, Quota, Store, StoreError, Written,
 };
 
-const PLENTY: Quota =
-    Quota { session_bytes: 1 << 30, session_files: 1 << 20, owner_bytes: 1 << 40, owner_sessions: 1 << 20 };
+const PLENTY: Quota = Quota {
+    session_bytes: 1 << 30,
+    session_files: 1 << 20,
+    owner_bytes: 1 << 40,
+    owner_files: 1 << 20,
+    owner_sessions: 1 << 20,
+};
 
 fn open(folder: &Path) -> Store {
     Store::open(folder, PLENTY).unwrap()

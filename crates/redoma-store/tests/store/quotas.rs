@@ -1,6 +1,6 @@
 use std::collections::HashSet;
 
-use redoma_store::{OwnerBytes, SessionChange, new_execution_id};
+use redoma_store::{OwnerUsage, SessionChange, new_execution_id};
 
 use super::*;
 
@@ -54,6 +54,22 @@ fn files_are_counted_too() {
     put(&store, &session, "b", b"");
 }
 
+/// Empty files take no bytes, but each takes an inode of the host.
+#[test]
+fn an_owners_files_are_counted_over_all_their_sessions() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = limited(folder.path(), Quota { owner_files: 3, ..PLENTY });
+    let (one, two) = (session_of(&store, "ana"), session_of(&store, "ana"));
+    put_all(&store, &one, &[("a", b""), ("b", b"")]).unwrap();
+    let added = put_all(&store, &two, &[("c", b""), ("d", b"")]).unwrap();
+    assert_eq!((added.files.len(), added.refused.len()), (1, 1));
+    assert!(added.refused[0].reason.starts_with("the user has too many files"), "{:?}", added.refused);
+    put(&store, &session_of(&store, "ben"), "a", b"");
+    store.remove_session(&one.id).unwrap().unwrap();
+    put_all(&store, &two, &[("d", b""), ("e", b"")]).unwrap();
+    assert_eq!(wrong(&store), Vec::<String>::new());
+}
+
 #[test]
 fn an_owners_quota_is_over_all_their_sessions_and_nobody_elses() {
     let folder = tempfile::tempdir().unwrap();
@@ -71,13 +87,13 @@ fn an_owners_quota_is_over_all_their_sessions_and_nobody_elses() {
     }
     // A removed file and a removed session make room.
     store.remove_file(&file.id).unwrap().unwrap();
-    assert_eq!(store.owner_bytes(&owner("ana")).unwrap().total(), 4);
+    assert_eq!(store.owner_usage(&owner("ana")).unwrap().total(), 4);
     put(&store, &one, "a", &[1; 6]);
     store.remove_session(&one.id).unwrap().unwrap();
-    assert_eq!(store.owner_bytes(&owner("ana")).unwrap().total(), 4);
+    assert_eq!(store.owner_usage(&owner("ana")).unwrap().total(), 4);
     put(&store, &two, "c", &[3; 6]);
     store.remove_session(&two.id).unwrap().unwrap();
-    assert_eq!(store.owner_bytes(&owner("ana")).unwrap().total(), 0);
+    assert_eq!(store.owner_usage(&owner("ana")).unwrap().total(), 0);
     assert_eq!(wrong(&store), Vec::<String>::new());
 }
 
@@ -103,7 +119,7 @@ fn commits_at_the_same_time_do_not_get_past_a_quota() {
     for session in &sessions {
         assert!(store.session(&session.id).unwrap().unwrap().bytes <= 100);
     }
-    assert_eq!(store.owner_bytes(&owner("ana")).unwrap().total(), 147);
+    assert_eq!(store.owner_usage(&owner("ana")).unwrap().total(), 147);
     assert_eq!(blobs(folder.path()).len(), 21);
     assert_eq!(wrong(&store), Vec::<String>::new());
 }
@@ -145,12 +161,12 @@ fn records_of_executions_count_and_the_oldest_go_first() {
             run_in(&store, &old, number, 10_000);
         }
         store.flush().unwrap();
-        let used = store.owner_bytes(&owner("ana")).unwrap().total();
+        let used = store.owner_usage(&owner("ana")).unwrap().total();
         assert!((80_000..82_000).contains(&used), "{used}");
         for number in 10..30 {
             run_in(&store, &new, number, 10_000);
             store.flush().unwrap();
-            assert!(store.owner_bytes(&owner("ana")).unwrap().total() <= 100_000);
+            assert!(store.owner_usage(&owner("ana")).unwrap().total() <= 100_000);
         }
         assert_eq!(store.executions(&old.id, 100).unwrap().len(), 0);
         let left: Vec<_> = store.executions(&new.id, 100).unwrap().iter().map(|run| run.started_at).collect();
@@ -159,7 +175,7 @@ fn records_of_executions_count_and_the_oldest_go_first() {
         assert_eq!(store.executions(&bens.id, 100).unwrap().len(), 1);
         assert_eq!(store.current_files(&old.id).unwrap().len(), 1);
         store.remove_session(&new.id).unwrap().unwrap();
-        assert_eq!(store.owner_bytes(&owner("ana")).unwrap().total(), 50_000);
+        assert_eq!(store.owner_usage(&owner("ana")).unwrap().total(), 50_000);
         assert_eq!(wrong(&store), Vec::<String>::new());
     }
 }
@@ -182,17 +198,20 @@ fn records_make_room_for_files_and_never_refuse_one() {
         });
     }
     store.flush().unwrap();
-    let before = store.owner_bytes(&owner("ana")).unwrap();
+    let before = store.owner_usage(&owner("ana")).unwrap();
     assert!(before.records > QUOTA * 9 / 10 && before.files == 0, "{before:?}");
     assert_eq!(store.room_for_files(&owner("ana")).unwrap(), QUOTA);
     let session = session_of(&store, "ana");
     let size = usize::try_from(QUOTA).unwrap();
     put(&store, &session, "large", &vec![1; size - 1000]);
-    let after = store.owner_bytes(&owner("ana")).unwrap();
+    let after = store.owner_usage(&owner("ana")).unwrap();
     assert!(after.total() <= QUOTA && after.records > 0, "{after:?}");
     // Files alone use the quota up.
     put(&store, &session, "rest", &[1; 1000]);
-    assert_eq!(store.owner_bytes(&owner("ana")).unwrap(), OwnerBytes { files: QUOTA, records: 0 });
+    assert_eq!(
+        store.owner_usage(&owner("ana")).unwrap(),
+        OwnerUsage { files: QUOTA, records: 0, file_count: 2 }
+    );
     let refused = put_all(&store, &session, &[("more", b"1")]).unwrap().refused;
     assert_eq!(refused[0].reason, "the user's quota is used up");
     assert_eq!(store.room_for_files(&owner("ana")).unwrap(), 0);
@@ -248,7 +267,7 @@ fn a_wrong_sum_does_not_keep_records_from_making_room() {
     // The sum of the first one was corrected, and the record of the second one went.
     let count = |session: &Session| store.executions(&session.id, 100).unwrap().len();
     assert_eq!(sessions.each_ref().map(count), [0, 0, 2]);
-    assert!(store.owner_bytes(&owner("ana")).unwrap().total() <= 100_000);
+    assert!(store.owner_usage(&owner("ana")).unwrap().total() <= 100_000);
     assert_eq!(wrong(&store), Vec::<String>::new());
 }
 

@@ -29,7 +29,7 @@ fn a_session_goes_when_its_time_is_over_and_one_for_ever_does_not() {
     assert!(store.session(&long.id).unwrap().unwrap().expires_at.is_none());
     assert_eq!(blobs(folder.path()).len(), 1);
     assert!(!folder.path().join("storage/ana").join(short.id.as_str()).exists());
-    assert_eq!(store.owner_bytes(&owner("ana")).unwrap().total(), 1);
+    assert_eq!(store.owner_usage(&owner("ana")).unwrap().total(), 1);
     assert_eq!(wrong(&store), Vec::<String>::new());
 }
 

@@ -131,6 +131,8 @@ pub struct StorageSettings {
     pub session_files: Option<u64>,
     /// Bytes of all sessions of a user: files, and records of executions [10GiB]
     pub user_quota: Option<ByteSize>,
+    /// Files of all sessions of a user, earlier versions included [200000]
+    pub user_files: Option<u64>,
     /// Sessions of a user [10000]
     pub user_sessions: Option<u64>,
     /// How often sessions are looked through for those whose time is over [1m]
