@@ -7,7 +7,9 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use redoma_model::{Ending, LimitName};
-use redoma_tests::{Mode, command, host, parse_report, redoma, redoma_program, run_json, text_of};
+use redoma_tests::{
+    Mode, command, host, parse_report, redoma, redoma_program, run_json, text_of, wait_until,
+};
 
 /// A folder that the unprivileged test user can use too.
 fn folder() -> tempfile::TempDir {
@@ -356,13 +358,14 @@ fn every_layer_is_reported() {
 #[test]
 fn limits_hold_while_nobody_reads_the_output() {
     let mode = Mode::available()[0];
-    let code = "import os\nos.write(1, b'x' * 500_000)\nwhile True: pass";
-    let mut child = redoma(mode, ["run", "--wall", "1s", "-c", code]).stdout(Stdio::piped()).spawn().unwrap();
+    let code = "head -c 500000 /dev/zero; while :; do :; done";
+    let arguments = ["run", "--lang", "bash", "--wall", "2s", "-c", code];
+    let mut child = redoma(mode, arguments).stdout(Stdio::piped()).spawn().unwrap();
     let supervisor = child.id();
     // Our pipe holds 64 KiB, and nothing is read from it.
+    let pipe = child.stdout.as_ref().unwrap();
+    wait_until("the pipe is full", || rustix::io::ioctl_fionread(pipe).unwrap() >= 32 << 10);
     let deadline = Instant::now() + Duration::from_secs(10);
-    std::thread::sleep(Duration::from_millis(700));
-    assert!(!host::processes_in_groups_of(supervisor).is_empty(), "it runs");
     while !host::processes_in_groups_of(supervisor).is_empty() {
         assert!(Instant::now() < deadline, "the sandbox lives on behind a reader that does not read");
         std::thread::sleep(Duration::from_millis(50));

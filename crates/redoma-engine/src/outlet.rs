@@ -17,7 +17,7 @@ pub trait Outlet: Debug {
     /// to be of any length. An error ends the harvest.
     fn put(&mut self, path: &Path, content: File, size: u64) -> io::Result<Put>;
 
-    /// Called for each thing that a program left: an outlet that works for several users may rest here.
+    /// Called before each directory entry. An outlet can sleep here to limit the CPU time that its user takes.
     fn rest(&mut self) {}
 }
 

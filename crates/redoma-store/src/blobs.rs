@@ -25,8 +25,8 @@ const INCOMING: &str = ".incoming";
 const SEPARATOR: char = '~';
 /// What the name of a mark begins with if it is of something that is to go.
 const REMOVAL: char = '~';
-/// More files than this are brought to disk with the whole file system, at once. Fewer are one by one.
-const MANY: usize = 8;
+/// Maximum number of files that are synced one by one. For more, the server syncs the whole file system.
+const MAX_SYNCED_SINGLY: usize = 8;
 /// Bytes of a file that are read and written at a time.
 const FILL_BYTES: usize = 64 << 10;
 
@@ -173,10 +173,10 @@ pub struct Written {
 }
 
 impl Written {
-    /// Closes the file, if it is one of many: these are brought to disk without their descriptors. A run leaves up to ten
+    /// Closes the file if it is the `count`th of many, which are synced without their own descriptors. A run leaves up to ten
     /// thousand files, and the server's descriptors are for all users.
     pub fn close_if_one_of(&mut self, count: usize) {
-        if count > MANY {
+        if count > MAX_SYNCED_SINGLY {
             self.incoming.file = None;
         }
     }
@@ -354,9 +354,11 @@ impl Blobs for FolderBlobs {
             }
             pace.step();
         }
-        if files.len() > MANY {
-            let synced = File::open(&self.root).and_then(|root| Ok(rustix::fs::syncfs(root)?));
-            return synced.map_err(|source| failed(&self.root, source));
+        if files.len() > MAX_SYNCED_SINGLY {
+            // By a file that was open while data was written: Linux tells its descriptor of errors since then.
+            let file = files.iter().find_map(|written| written.incoming.file.as_ref());
+            let synced = file.map_or(Err(Errno::BADF), rustix::fs::syncfs);
+            return synced.map_err(|errno| failed(&self.root, errno.into()));
         }
         for Written { incoming, .. } in files {
             let synced = incoming.file.as_ref().map_or(Err(Errno::BADF.into()), File::sync_all);

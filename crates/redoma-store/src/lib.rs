@@ -45,7 +45,7 @@ pub use only::OnlyOne;
 pub use pace::Pace;
 pub use random::{new_execution_id, new_session_id};
 pub use sqlite::Sqlite;
-pub use store::{FileDetails, InUse, NewSession, Outcome, Store, Swept};
+pub use store::{FileDetails, InUse, NewSession, Outcome, Room, Store, Swept};
 
 use std::io;
 use std::path::PathBuf;

@@ -44,19 +44,18 @@ pub struct Quota {
     pub owner_sessions: u64,
 }
 
-/// What an owner has in all sessions, in bytes if nothing else is said.
+/// What an owner has in all sessions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OwnerUsage {
+    pub file_bytes: u64,
+    /// Bytes of records of executions.
+    pub record_bytes: u64,
     pub files: u64,
-    /// Records of executions.
-    pub records: u64,
-    /// How many files these are.
-    pub file_count: u64,
 }
 
 impl OwnerUsage {
     pub fn total(self) -> u64 {
-        self.files.saturating_add(self.records)
+        self.file_bytes.saturating_add(self.record_bytes)
     }
 }
 

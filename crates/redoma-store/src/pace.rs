@@ -5,7 +5,7 @@
 //!
 //! Each owner has an account of CPU time. Work for the owner adds to it, and the account empties at a steady rate. While it
 //! holds more than [`BURST`] and the server works for others too, the thread that works for the owner rests between two files.
-//! It holds no lock of the store then.
+//! It holds no lock of the store then, but its run keeps its turn: nobody rests for longer than [`MAX_TOTAL_REST`].
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,14 +19,17 @@ use rustix::time::{ClockId, clock_gettime};
 const BURST: Duration = Duration::from_millis(20);
 /// Owners with more work than that get this share of the processors, all of them together.
 const SHARE_OF_PROCESSORS: f64 = 0.125;
-/// Others count as active for this long after the server worked for them.
-const ACTIVE: Duration = Duration::from_secs(1);
+/// Others count as active for this long after one of their runs began or ended.
+const ACTIVE: Duration = Duration::from_secs(5);
 /// A thread looks at its clock this often.
 const STEP: Duration = Duration::from_millis(1);
-/// The longest rest. An account never holds more than takes this long to empty.
+/// The longest rest at a time, and of one run.
 const MAX_REST: Duration = Duration::from_secs(1);
-/// From this many accounts on, empty ones are removed.
-const MANY_ACCOUNTS: usize = 256;
+const MAX_TOTAL_REST: Duration = Duration::from_secs(10);
+/// After this long without work an account is empty.
+const FORGET: Duration = Duration::from_secs(2);
+/// From this many accounts on, further users of a client share one.
+const MAX_ACCOUNTS: usize = 1024;
 
 /// The accounts of all owners.
 pub(crate) struct Workload {
@@ -68,22 +71,38 @@ impl Default for Workload {
 impl Workload {
     /// For a thread that begins to work for an owner.
     pub(crate) fn pace(self: &Arc<Self>, owner: &Owner) -> Pace {
-        Pace { work: Arc::clone(self), owner: owner.clone(), looked: Instant::now(), cpu: cpu_time() }
+        Pace {
+            work: Arc::clone(self),
+            owner: owner.clone(),
+            looked: Instant::now(),
+            cpu: cpu_time(),
+            rested: Duration::ZERO,
+        }
+    }
+
+    /// A run of this owner begins.
+    pub(crate) fn note(&self, owner: &Owner) {
+        self.note_at(owner, Instant::now());
+    }
+
+    fn note_at(&self, owner: &Owner, now: Instant) {
+        self.accounts.lock().unwrap_or_else(PoisonError::into_inner).note(owner, now);
     }
 
     /// Adds work to an owner's account; how long to rest.
     fn add(&self, owner: &Owner, work: Duration, now: Instant) -> Duration {
         let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
         accounts.note(owner, now);
+        accounts.by_owner.retain(|_, account| now.saturating_duration_since(account.at) < FORGET);
+        let common = Owner { client: owner.client.clone(), user: None };
+        let has_own = accounts.by_owner.len() < MAX_ACCOUNTS || accounts.by_owner.contains_key(owner);
+        let name = if has_own { owner } else { &common };
         let busy = accounts.by_owner.values().filter(|account| account.seconds > BURST.as_secs_f64()).count();
         let rate = self.rate / f64::from(u32::try_from(busy.max(1)).unwrap_or(u32::MAX));
-        if accounts.by_owner.len() >= MANY_ACCOUNTS {
-            accounts.by_owner.retain(|_, account| account.left(rate, now) > 0.0);
-        }
         let most = BURST.as_secs_f64() + MAX_REST.as_secs_f64() * rate;
-        let before = accounts.by_owner.get(owner).map_or(0.0, |account| account.left(rate, now));
+        let before = accounts.by_owner.get(name).map_or(0.0, |account| account.left(rate, now));
         let seconds = (before + work.as_secs_f64()).min(most);
-        accounts.by_owner.insert(owner.clone(), Account { seconds, at: now });
+        accounts.by_owner.insert(name.clone(), Account { seconds, at: now });
         let is_alone = accounts.is_alone(owner, now);
         let over = (seconds - BURST.as_secs_f64()).max(0.0);
         if is_alone { Duration::ZERO } else { Duration::from_secs_f64(over / rate).min(MAX_REST) }
@@ -118,6 +137,7 @@ pub struct Pace {
     owner: Owner,
     looked: Instant,
     cpu: Duration,
+    rested: Duration,
 }
 
 impl Pace {
@@ -126,9 +146,10 @@ impl Pace {
         if self.looked.elapsed() < STEP {
             return;
         }
-        let rest = self.charge();
+        let rest = self.charge().min(MAX_TOTAL_REST.saturating_sub(self.rested));
         if !rest.is_zero() {
             std::thread::sleep(rest);
+            self.rested += rest;
             self.looked = Instant::now();
         }
     }
@@ -192,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_alone_does_not_rest_and_runs_up_no_debt() {
+    fn who_is_alone_does_not_rest_and_runs_up_little_debt() {
         let (work, mut now) = (workload(), Instant::now());
         work.add(&owner("gone"), MS, now);
         now += 2 * ACTIVE;
@@ -215,14 +236,36 @@ mod tests {
         }
     }
 
+    /// Fifty owners were busy a while ago: the next one has the whole share again.
     #[test]
-    fn accounts_that_are_empty_are_removed() {
+    fn who_was_busy_once_does_not_count_for_good() {
         let (work, mut now) = (workload(), Instant::now());
-        for number in 0..20_000 {
-            now += 5 * MS;
+        for number in 0..50 {
+            work.add(&owner(&number.to_string()), 2 * BURST, now);
+        }
+        now += 10 * MAX_REST;
+        work.note_at(&owner("b"), now);
+        let rest = work.add(&owner("a"), BURST + 10 * MS, now);
+        assert!(rest <= 40 * MS, "{rest:?}");
+    }
+
+    #[test]
+    fn a_run_that_begins_makes_its_owner_active() {
+        let (work, now) = (workload(), Instant::now());
+        work.note_at(&owner("b"), now);
+        assert!(work.add(&owner("a"), 2 * BURST, now) > Duration::ZERO);
+    }
+
+    #[test]
+    fn accounts_have_an_end_however_many_users_there_are() {
+        let (work, mut now) = (workload(), Instant::now());
+        let count = |work: &Workload| work.accounts.lock().unwrap().by_owner.len();
+        for number in 0..5000 {
             work.add(&owner(&number.to_string()), MS, now);
         }
-        let count = work.accounts.lock().unwrap().by_owner.len();
-        assert!(count <= MANY_ACCOUNTS, "{count}");
+        assert!(count(&work) <= MAX_ACCOUNTS + 1, "{}", count(&work));
+        now += FORGET;
+        work.add(&owner("a"), MS, now);
+        assert_eq!(count(&work), 1);
     }
 }

@@ -26,6 +26,28 @@ use crate::random::{hex, new_file_id, new_session_id};
 use crate::reserve::Reserve;
 use crate::sqlite::Sqlite;
 
+/// What quotas leave for further files.
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    pub bytes: u64,
+    pub files: u64,
+}
+
+impl Room {
+    /// Why there is no room for one more file of this size, if there is none.
+    pub fn refusal(self, size: u64) -> Option<&'static str> {
+        if size > self.bytes {
+            return Some("the quota is used up");
+        }
+        (self.files == 0).then_some("the session or the user has too many files; what is removed makes room")
+    }
+
+    #[must_use]
+    pub fn without(self, size: u64) -> Self {
+        Self { bytes: self.bytes.saturating_sub(size), files: self.files.saturating_sub(1) }
+    }
+}
+
 /// A session to be made.
 #[derive(Debug, Clone)]
 pub struct NewSession {
@@ -443,7 +465,24 @@ impl Store {
 
     /// Bytes that the owner's quota leaves for files. Records of executions take none of it: they go when files come.
     pub fn room_for_files(&self, owner: &Owner) -> Result<u64, StoreError> {
-        Ok(self.quota.owner_bytes.saturating_sub(self.owner_usage(owner)?.files))
+        Ok(self.quota.owner_bytes.saturating_sub(self.owner_usage(owner)?.file_bytes))
+    }
+
+    /// What the quotas leave for further files of a session. Others may store something meanwhile: a commit looks again.
+    pub fn room(&self, session: &Session) -> Result<Room, StoreError> {
+        let (quota, owner) = (self.quota, self.owner_usage(&session.owner)?);
+        let stored = self.session(&session.id)?;
+        let session = stored.as_ref().unwrap_or(session);
+        let left = |quota: u64, used: u64| quota.saturating_sub(used);
+        Ok(Room {
+            bytes: left(quota.session_bytes, session.bytes).min(left(quota.owner_bytes, owner.file_bytes)),
+            files: left(quota.session_files, session.files).min(left(quota.owner_files, owner.files)),
+        })
+    }
+
+    /// The server begins to work for an owner.
+    pub fn note_activity(&self, owner: &Owner) {
+        self.work.note(owner);
     }
 
     pub fn owner_usage(&self, owner: &Owner) -> Result<OwnerUsage, StoreError> {

@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -357,9 +358,9 @@ fn many_empty_files_take_neither_the_hosts_inodes_nor_the_servers_descriptors() 
             }
             peak
         });
-        let answers = [run(&ana, many), run(&ana, many), run(&ana, many)];
+        let answers = catch_unwind(AssertUnwindSafe(|| [run(&ana, many), run(&ana, many), run(&ana, many)]));
         is_done.store(true, Ordering::Relaxed);
-        (answers, peak.join().unwrap())
+        (answers.unwrap_or_else(|failed| resume_unwind(failed)), peak.join().unwrap())
     });
     assert!(peak < before + 200, "{peak} descriptors while files were stored, {before} before");
     let kept = |answer: &Value| {

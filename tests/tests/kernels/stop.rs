@@ -180,13 +180,17 @@ fn an_interrupt_ends_the_cell_and_keeps_variables() {
     world.assert_sound();
 }
 
-/// Whatever it was doing when it was interrupted. The third cell's script ends as soon as it has printed; in that moment
-/// Node has no handler for the signal.
+/// Whatever it was doing when it was interrupted, and whoever listened to the signal before. The third cell's script ends as
+/// soon as it has printed: without a watchdog that runs for good, Node would have no handler in that moment.
 #[test]
 fn javascript_prints_on_after_interrupts() {
     let world = World::new();
     let session = Session::new(&world.server);
     session.cell_in("js", "globalThis.n = 'kept'");
+    session.cell_in(
+        "js",
+        "const f = () => {}; process.on('SIGINT', f); process.off('SIGINT', f); process.once('SIGINT', f)",
+    );
     for round in 0..60 {
         let code = [
             "console.log('on'); for (;;);",

@@ -7,17 +7,10 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use redoma_model::{ExecutionId, FileName, Origin, Session, StoredFile};
-use redoma_store::{FileDetails, Pace, Store, StoreError, Written};
+use redoma_store::{FileDetails, Pace, Room, Store, Written};
 
 use super::file_types::content_type;
 use crate::outlet::{Outlet, Put};
-
-/// What quotas leave for further files.
-#[derive(Debug, Clone, Copy)]
-struct Room {
-    bytes: u64,
-    files: u64,
-}
 
 #[derive(Debug)]
 pub(super) struct Artifacts<'a> {
@@ -26,9 +19,9 @@ pub(super) struct Artifacts<'a> {
     execution: ExecutionId,
     /// What went in, by name.
     inputs: HashMap<&'a str, &'a StoredFile>,
-    /// What the quotas leave, once somebody has asked.
+    /// What the quotas leave, read from the store at the first file.
     room: Option<Room>,
-    /// Since the first file.
+    /// The CPU time of this harvest. It counts from the first directory entry on.
     pub(super) pace: Option<Pace>,
     pub(super) files: Vec<(FileDetails, Written)>,
     /// What there was no room for.
@@ -55,25 +48,8 @@ impl<'a> Artifacts<'a> {
         }
     }
 
-    /// The work of storing, which began with the first file.
     fn pace(&mut self) -> &mut Pace {
         self.pace.get_or_insert_with(|| self.store.pace(&self.session.owner))
-    }
-
-    fn room(&self) -> Result<Room, StoreError> {
-        if let Some(room) = self.room {
-            return Ok(room);
-        }
-        let quota = self.store.quota();
-        let owner = self.store.owner_usage(&self.session.owner)?;
-        // As it is now: others may have stored something meanwhile.
-        let stored = self.store.session(&self.session.id)?;
-        let session = stored.as_ref().unwrap_or(self.session);
-        let left = |quota: u64, used: u64| quota.saturating_sub(used);
-        Ok(Room {
-            bytes: left(quota.session_bytes, session.bytes).min(left(quota.owner_bytes, owner.files)),
-            files: left(quota.session_files, session.files).min(left(quota.owner_files, owner.file_count)),
-        })
     }
 }
 
@@ -101,14 +77,12 @@ impl Artifacts<'_> {
         if input.is_some_and(|input| input.read_only) {
             return Ok(Put::Unchanged);
         }
-        let room = self.room().map_err(io::Error::other)?;
-        self.room = Some(room);
-        let why = if size > room.bytes {
-            Some("the quota is used up")
-        } else {
-            (room.files == 0).then_some("there are too many files already")
+        let room = match self.room {
+            Some(room) => room,
+            None => self.store.room(self.session).map_err(io::Error::other)?,
         };
-        if let Some(why) = why {
+        self.room = Some(room);
+        if let Some(why) = room.refusal(size) {
             self.refused.push((name.as_str().to_owned(), why.to_owned()));
             return Ok(Put::Skipped(why.to_owned()));
         }
@@ -118,10 +92,7 @@ impl Artifacts<'_> {
         if input.is_some_and(|input| input.sha256 == written.sha256 && input.size == written.size) {
             return Ok(Put::Unchanged);
         }
-        self.room = Some(Room {
-            bytes: room.bytes.saturating_sub(written.size),
-            files: room.files.saturating_sub(1),
-        });
+        self.room = Some(room.without(written.size));
         let details = FileDetails {
             content_type: content_type(&name),
             name,

@@ -91,7 +91,7 @@ impl Interpreter {
         done.restarted = std::mem::take(&mut live.is_restarted);
         let pictures =
             if request.pictures { self.keep_pictures(&mut artifacts, &done, &stored) } else { Vec::new() };
-        let Artifacts { files, refused: no_room, pace, .. } = artifacts;
+        let Artifacts { files, refused: no_room, pace: work, .. } = artifacts;
         refused.extend(no_room.into_iter().map(|(name, reason)| Refusal { name, reason }));
         language.id.clone_into(&mut report.language);
         report.verdict = verdict;
@@ -115,8 +115,8 @@ impl Interpreter {
                 result: to_keep(without_pictures(&mut execution)),
             }),
         };
-        let mut pace = pace.unwrap_or_else(|| self.store.pace(&session.owner));
-        let added = match self.store.commit_at(&mut pace, &session, outcome) {
+        let mut work = work.unwrap_or_else(|| self.store.pace(&session.owner));
+        let added = match self.store.commit_at(&mut work, &session, outcome) {
             Ok(added) => added,
             Err(error) => {
                 live.kernel.forget_harvest();

@@ -172,6 +172,7 @@ impl Interpreter {
             Target::New { like, .. } => like.as_ref(),
         };
         let _registered = self.register(&request.id, &session, cancel);
+        self.store.note_activity(&session.owner);
         let book = self.profiles();
         let governed = book.of_run(principal, &session)?;
         let mut terms = governed.terms.clone();
@@ -246,7 +247,7 @@ impl Interpreter {
             report.stdout.text = format!("{value}\n");
         }
         report.verdict = verdict;
-        let Artifacts { files, refused: no_room, pace, .. } = artifacts;
+        let Artifacts { files, refused: no_room, pace: work, .. } = artifacts;
         refused.extend(no_room.into_iter().map(|(name, reason)| Refusal { name, reason }));
 
         let by_name: HashMap<_, _> = stored.iter().map(|file| (file.name.as_str(), file)).collect();
@@ -269,8 +270,8 @@ impl Interpreter {
                 result: to_keep(execution.clone()),
             }),
         };
-        let mut pace = pace.unwrap_or_else(|| self.store.pace(&session.owner));
-        let added = self.store.commit_at(&mut pace, &session, outcome)?;
+        let mut work = work.unwrap_or_else(|| self.store.pace(&session.owner));
+        let added = self.store.commit_at(&mut work, &session, outcome)?;
         execution.add(added);
         Ok(execution)
     }

@@ -20,13 +20,16 @@ pub struct Sweeper {
 }
 
 impl Sweeper {
-    /// Removes old sessions. `tell` hears of each sweep.
+    /// Removes old sessions, and gives free memory back to the host. `tell` hears of each sweep.
     pub fn start(
         store: Arc<Store>,
         every: Duration,
         tell: impl Fn(Result<Swept, StoreError>) + Send + 'static,
     ) -> std::io::Result<Self> {
-        Self::every(every, "sweeper", move || tell(store.sweep()))
+        Self::every(every, "sweeper", move || {
+            tell(store.sweep());
+            redoma_jail::give_back_memory();
+        })
     }
 
     /// Looks after kernels that nobody uses.

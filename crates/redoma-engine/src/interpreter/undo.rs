@@ -160,9 +160,12 @@ impl Interpreter {
         let quota = self.store.quota();
         let (bytes, count) = (files.iter().map(|(file, _)| file.size).sum::<u64>(), files.len() as u64);
         let mut share = Share::new(&self.incoming, &session.owner);
-        let room = self.store.room_for_files(&session.owner)?;
-        let has_room =
-            bytes <= quota.session_bytes && count <= quota.session_files && share.grow(bytes, room);
+        let owner = self.store.owner_usage(&session.owner)?;
+        let room = quota.owner_bytes.saturating_sub(owner.file_bytes);
+        let has_room = bytes <= quota.session_bytes
+            && count <= quota.session_files
+            && owner.files.saturating_add(count) <= quota.owner_files
+            && share.grow(bytes, room);
         if has_room {
             return Ok(share);
         }

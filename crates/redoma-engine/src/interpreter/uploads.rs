@@ -93,6 +93,8 @@ pub struct Upload {
     bytes: u64,
     /// Bytes that the owner's quota leaves for all that is on its way.
     room: u64,
+    /// Further files that the quotas have room for.
+    file_room: u64,
     share: Share,
     _in_use: InUse,
 }
@@ -139,7 +141,8 @@ impl Interpreter {
         read_only: bool,
     ) -> Result<Upload, InterpreterError> {
         let in_use = self.store.hold(&session.id);
-        let room = self.store.room_for_files(&session.owner)?;
+        let (room, file_room) =
+            (self.store.room_for_files(&session.owner)?, self.store.room(&session)?.files);
         let share = Share::new(&self.incoming, &session.owner);
         Ok(Upload {
             interpreter: Arc::clone(self),
@@ -150,6 +153,7 @@ impl Interpreter {
             files: Vec::new(),
             bytes: 0,
             room,
+            file_room,
             share,
             _in_use: in_use,
         })
@@ -165,6 +169,10 @@ impl Upload {
         // Refused by its name before a byte of it is taken.
         let by_name = self.interpreter.file_types.check(&name, b"");
         by_name.map_err(|why| UploadError::Type { name: name.clone(), why })?;
+        if self.files.len() as u64 >= self.file_room {
+            let why = "there are too many files already; remove some first".to_owned();
+            return Err(UploadError::Quota { name, why });
+        }
         let incoming = self.interpreter.store.begin_file(&self.session, &name)?;
         Ok(UploadedFile { name, incoming, head: Vec::new(), is_checked: false })
     }
@@ -191,6 +199,8 @@ impl Upload {
                 self.check(file)?;
             }
         }
+        // Each piece may be another thread's: the work is counted piece by piece.
+        let _pace = self.interpreter.store.pace(&self.session.owner);
         file.incoming.write_all(bytes)?;
         Ok(())
     }
@@ -215,7 +225,9 @@ impl Upload {
             execution: None,
         };
         self.bytes += file.incoming.size();
-        self.files.push((details, file.incoming.finish()));
+        let mut written = file.incoming.finish();
+        written.close_if_one_of(self.files.len() + 1);
+        self.files.push((details, written));
         Ok(())
     }
 

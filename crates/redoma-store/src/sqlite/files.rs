@@ -82,7 +82,7 @@ pub(super) fn add(
     }
     let (mut bytes, mut count) = (session.bytes, session.files);
     // Records are not counted here: they make room for files.
-    let OwnerUsage { files: mut of_owner, file_count: mut owner_count, .. } =
+    let OwnerUsage { file_bytes: mut of_owner, files: mut owner_count, .. } =
         owner_usage(connection, &session.owner)?;
     let mut added = Added::default();
     for new in files {
@@ -218,8 +218,8 @@ pub(super) fn count_for_owner(
 pub(super) fn owner_usage(connection: &Connection, owner: &Owner) -> Result<OwnerUsage, StoreError> {
     let sql = "SELECT bytes, records, files FROM usage WHERE client = ? AND user = ?";
     let read = |row: &Row<'_>| {
-        let [files, records, file_count] = [row.get(0)?, row.get(1)?, row.get(2)?].map(unsigned);
-        Ok(OwnerUsage { files, records, file_count })
+        let [file_bytes, record_bytes, files] = [row.get(0)?, row.get(1)?, row.get(2)?].map(unsigned);
+        Ok(OwnerUsage { file_bytes, record_bytes, files })
     };
     let of = [owner.client.as_str(), user_column(owner)];
     Ok(connection.prepare_cached(sql)?.query_row(of, read).optional()?.unwrap_or_default())

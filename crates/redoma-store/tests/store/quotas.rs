@@ -199,18 +199,18 @@ fn records_make_room_for_files_and_never_refuse_one() {
     }
     store.flush().unwrap();
     let before = store.owner_usage(&owner("ana")).unwrap();
-    assert!(before.records > QUOTA * 9 / 10 && before.files == 0, "{before:?}");
+    assert!(before.record_bytes > QUOTA * 9 / 10 && before.file_bytes == 0, "{before:?}");
     assert_eq!(store.room_for_files(&owner("ana")).unwrap(), QUOTA);
     let session = session_of(&store, "ana");
     let size = usize::try_from(QUOTA).unwrap();
     put(&store, &session, "large", &vec![1; size - 1000]);
     let after = store.owner_usage(&owner("ana")).unwrap();
-    assert!(after.total() <= QUOTA && after.records > 0, "{after:?}");
+    assert!(after.total() <= QUOTA && after.record_bytes > 0, "{after:?}");
     // Files alone use the quota up.
     put(&store, &session, "rest", &[1; 1000]);
     assert_eq!(
         store.owner_usage(&owner("ana")).unwrap(),
-        OwnerUsage { files: QUOTA, records: 0, file_count: 2 }
+        OwnerUsage { file_bytes: QUOTA, record_bytes: 0, files: 2 }
     );
     let refused = put_all(&store, &session, &[("more", b"1")]).unwrap().refused;
     assert_eq!(refused[0].reason, "the user's quota is used up");

@@ -10,6 +10,7 @@
 const fs = require('fs');
 const Module = require('module');
 const net = require('net');
+const os = require('os');
 const path = require('path');
 const url = require('url');
 const util = require('util');
@@ -37,12 +38,20 @@ try {
   // functions.
 }
 // Node's own watchdog for SIGINT. It runs for good: a signal ends the script that runs, and does nothing between scripts.
-// Node starts and stops it for each script if nobody else does, and a signal in the moment after that ends Node.
+// Otherwise Node starts it before each script and stops it after, and a SIGINT right after the stop ends Node.
 let watchdog;
+let handle;
 const warn = process.emitWarning;
 try {
   process.emitWarning = () => {};
-  watchdog = require('internal/test/binding').internalBinding('contextify');
+  const { internalBinding } = require('internal/test/binding');
+  // While this handle is there, listeners that cells add and remove don't change what the process does with the signal.
+  const { Signal } = internalBinding('signal_wrap');
+  handle = new Signal();
+  handle.unref();
+  handle.onsignal = () => {};
+  handle.start(os.constants.signals.SIGINT);
+  watchdog = internalBinding('contextify');
   watchdog.startSigintWatchdog();
 } catch {
   watchdog = undefined;
@@ -613,20 +622,16 @@ function outside(thrown) {
   }
 }
 
-// A cell that listens to SIGINT takes it from the watchdog. The next cell gives it back.
-function watchInterrupts() {
-  if (watchdog === undefined || process.listenerCount('SIGINT') === 0) {
-    return;
-  }
-  process.removeAllListeners('SIGINT');
-  watchdog.stopSigintWatchdog();
-  watchdog.startSigintWatchdog();
+function whenInterrupted() {
+  cell?.fail(interrupted);
 }
 
 // Cells may take away whatever listens here.
 function listen() {
-  watchInterrupts();
   const listeners = { uncaughtException: outside, unhandledRejection: outside };
+  if (watchdog === undefined) {
+    listeners.SIGINT = whenInterrupted;
+  }
   for (const [event, listener] of Object.entries(listeners)) {
     if (!process.listeners(event).includes(listener)) {
       process.on(event, listener);
@@ -748,7 +753,14 @@ commands.on('data', (piece) => {
       setImmediate(() => run(command).catch(() => reallyExit(1)));
     } else if (command?.interrupt !== undefined) {
       // A cell that waits: what it waits for may never come. A script that runs is ended by SIGINT.
-      setImmediate(() => cell?.token === command.interrupt && cell.fail(interrupted));
+      setImmediate(() => {
+        if (cell?.token === command.interrupt) {
+          cell.fail(interrupted);
+        } else {
+          // It is over, or never began: who asks may have missed its end.
+          report({ cell: command.interrupt, end: 'error' });
+        }
+      });
     } else if (command?.settle !== undefined) {
       // Signals that have come are looked at once per turn of the loop: all of them were, in the second.
       setImmediate(() => {

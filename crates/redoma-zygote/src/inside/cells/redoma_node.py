@@ -16,8 +16,10 @@ import signal
 import sys
 import time
 
-# Seconds. For a cell to end that is interrupted,
+# Seconds. For a cell to end that is interrupted, by the clock if Node has had as much CPU time,
 PATIENCE = 1.0
+# and in any case,
+SLOW = 5.0
 # for Node to start,
 START = 30.0
 # and to begin with a cell, before what else it does is interrupted, and then before it is ended.
@@ -250,30 +252,46 @@ class Node:
         if not self.is_there():
             return
         # The command ends a cell that waits, the signal a script that runs.
-        unsent = memoryview(f"\n{json.dumps({'interrupt': self.token})}\n".encode())
+        command = memoryview(f"\n{json.dumps({'interrupt': self.token})}\n".encode())
+        unsent = command
         begun = next_signal = time.monotonic()
-        while (now := time.monotonic()) < begun + PATIENCE:
+        used = self.cpu_seconds()
+        # A Node that lacks CPU is not one that can't be interrupted.
+        while (now := time.monotonic()) < begun + PATIENCE or (
+            now < begun + SLOW and self.cpu_seconds() < used + PATIENCE
+        ):
             try:
                 # Node can lose a signal that comes as a script begins, so it gets more than one. From the third on, programs
                 # that it waits for get it as well.
                 if self.ready and now >= next_signal:
                     self.kill(signal.SIGINT, group=now >= begun + PATIENCE / 2)
                     next_signal = now + PATIENCE / 4
+                    unsent = unsent or command
                 unsent, reports = self.exchange(unsent, 0.05)
                 for report in reports:
+                    mine = report.get("cell") == self.token
                     if "display" in report:
                         os.write(self.pipes[2][0], b".")
                     elif "ready" in report:
                         self.ready = True
-                    elif "error" in report:
+                    elif mine and "error" in report:
                         self.show({"error": report["error"]})
-                    elif "end" in report:
+                    elif mine and "end" in report:
                         return self.settle()
             except KeyboardInterrupt:
                 pass  # Whoever asks again wants the same.
             except (Gone, OSError) as error:
                 return self.gone(answer, str(error))
         self.gone(answer, "it could not be interrupted, and was ended")
+
+    def cpu_seconds(self):
+        """CPU time of Node. None at all, if that can't be told."""
+        try:
+            with open(f"/proc/{self.pid}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError, IndexError):
+            return 0.0
 
     def settle(self):
         """Waits until Node has seen the interrupts that it got: one that comes late is not to end the next cell."""
