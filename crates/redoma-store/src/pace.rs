@@ -5,7 +5,7 @@
 //!
 //! Each owner has an account of CPU time. Work for the owner adds to it, and the account empties at a steady rate. While it
 //! holds more than [`BURST`] and the server works for others too, the thread that works for the owner rests between two files.
-//! It holds no lock of the store then, but its run keeps its turn: nobody rests for longer than [`MAX_TOTAL_REST`].
+//! It holds no lock of the store then. Its run keeps its turn, so a run rests for [`MAX_TOTAL_REST`] at most.
 
 use std::collections::HashMap;
 use std::fmt;
