@@ -27,7 +27,7 @@ const SEPARATOR: char = '~';
 const REMOVAL: char = '~';
 /// Maximum number of files that are synced one by one. For more, the server syncs the whole file system.
 const MAX_SYNCED_SINGLY: usize = 8;
-/// Bytes of a file that are read and written at a time.
+/// Maximum number of bytes of a file that the server reads and writes at a time.
 const FILL_BYTES: usize = 64 << 10;
 
 /// Where a file's bytes are.
@@ -106,7 +106,7 @@ pub(crate) fn user_folder(owner: &Owner) -> String {
 #[derive(Debug)]
 pub struct Incoming {
     path: PathBuf,
-    /// Until it is closed early.
+    /// `None` once the server has closed it early.
     file: Option<File>,
     hash: Sha256,
     size: u64,
@@ -119,9 +119,11 @@ impl Incoming {
         self.size
     }
 
-    /// Takes all of `content`.
-    pub fn fill(&mut self, content: &mut dyn Read, pace: &mut Pace) -> io::Result<()> {
-        let mut buffer = vec![0; FILL_BYTES];
+    /// Takes all of `content`, which has about `size` bytes.
+    pub fn fill(&mut self, content: &mut dyn Read, size: u64, pace: &mut Pace) -> io::Result<()> {
+        // Most files are small, and a run can leave thousands of them.
+        let length = usize::try_from(size).unwrap_or(FILL_BYTES).clamp(512, FILL_BYTES);
+        let mut buffer = vec![0; length];
         loop {
             let count = match content.read(&mut buffer) {
                 Ok(0) => return Ok(()),

@@ -1,5 +1,5 @@
-//! What a program leaves, into the store. What it merely touched is not a result, and what may not be changed is not one
-//! either.
+//! Stores the files that a program leaves. A file that the program touched without changing it is not stored, and neither is a
+//! read-only input.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,14 +17,14 @@ pub(super) struct Artifacts<'a> {
     store: &'a Store,
     session: &'a Session,
     execution: ExecutionId,
-    /// What went in, by name.
+    /// The program's input files, by name.
     inputs: HashMap<&'a str, &'a StoredFile>,
-    /// What the quotas leave, read from the store at the first file.
+    /// Bytes and files that the quotas leave. The store is asked at the first file.
     room: Option<Room>,
     /// The CPU time of this harvest. It counts from the first directory entry on.
     pub(super) pace: Option<Pace>,
     pub(super) files: Vec<(FileDetails, Written)>,
-    /// What there was no room for.
+    /// Names of files that the quotas have no room for, with the reason.
     pub(super) refused: Vec<(String, String)>,
 }
 
@@ -87,7 +87,7 @@ impl Artifacts<'_> {
             return Ok(Put::Skipped(why.to_owned()));
         }
         let mut incoming = self.store.begin_file(self.session, &name).map_err(io::Error::other)?;
-        incoming.fill(content, self.pace())?;
+        incoming.fill(content, size, self.pace())?;
         let mut written = incoming.finish();
         if input.is_some_and(|input| input.sha256 == written.sha256 && input.size == written.size) {
             return Ok(Put::Unchanged);

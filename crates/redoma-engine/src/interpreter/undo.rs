@@ -250,7 +250,7 @@ impl Interpreter {
         let (file, mut content) =
             self.store.open_file(&file.id)?.ok_or(InterpreterError::NotFound("file"))?;
         let mut incoming = self.store.begin_file(session, &file.name)?;
-        incoming.fill(&mut content, pace).map_err(RunError::from)?;
+        incoming.fill(&mut content, file.size, pace).map_err(RunError::from)?;
         let details = FileDetails {
             name: file.name,
             content_type: file.content_type,
