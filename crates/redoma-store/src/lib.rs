@@ -14,6 +14,7 @@
 //! | `metadata.rs` | what is asked of a database |
 //! | `sqlite/` | the database of this host |
 //! | `blobs.rs` | bytes: in a folder, written whole or not at all |
+//! | `pace.rs` | how much CPU time the server spends on storing one owner's files |
 //! | `audit/` | who did what, in an order that can't be changed unnoticed |
 //! | `only.rs` | a file that one process at a time holds |
 //! | `reserve.rs` | removals on a full disk |

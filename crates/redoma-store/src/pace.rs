@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use redoma_model::Owner;
 use rustix::time::{ClockId, clock_gettime};
 
-/// An owner's work up to here never rests: some hundred files, or some ten megabytes.
+/// A thread never rests while its owner's account holds less than this.
 const BURST: Duration = Duration::from_millis(20);
-/// Owners with more work than that get this share of the processors, all of them together.
+/// All owners with more in their accounts get about this share of the processors together.
 const SHARE_OF_PROCESSORS: f64 = 0.125;
 /// Others count as active for this long after one of their runs began or ended.
 const ACTIVE: Duration = Duration::from_secs(5);
@@ -89,7 +89,7 @@ impl Workload {
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner).note(owner, now);
     }
 
-    /// Adds work to an owner's account; how long to rest.
+    /// Adds work to an owner's account. Returns how long the thread has to rest.
     fn add(&self, owner: &Owner, work: Duration, now: Instant) -> Duration {
         let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
         accounts.note(owner, now);
@@ -123,14 +123,14 @@ impl Accounts {
         }
     }
 
-    /// Whether the server works for nobody else than this owner, for whom it worked last.
+    /// Whether this owner is the only active one. The server must have worked for them last.
     fn is_alone(&self, owner: &Owner, now: Instant) -> bool {
         let other = self.last_other.as_ref().filter(|(other, _)| other != owner);
         other.is_none_or(|(_, at)| now.saturating_duration_since(*at) > ACTIVE)
     }
 }
 
-/// The work of one thread for an owner. It is charged as it is done, the rest of it when this is dropped.
+/// Measures one thread's work for an owner, and adds it to the owner's account: at each step, and when this is dropped.
 #[derive(Debug)]
 pub struct Pace {
     work: Arc<Workload>,

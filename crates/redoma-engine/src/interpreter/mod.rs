@@ -13,6 +13,7 @@
 //! | `file_types.rs` | which files may, by name and content |
 //! | `cells.rs` | a run in a session whose variables live on |
 //! | `undo.rs` | going back in one, and going on from it in another |
+//! | `input_memory.rs` | memory of the files that programs got, shared between owners |
 //! | `kernels.rs` | which sessions have a kernel, and for how long |
 //! | `keys.rs` | who may come in |
 //! | `governance.rs` | what is said about a program before it runs |
