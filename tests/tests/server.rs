@@ -524,7 +524,8 @@ fn what_is_on_its_way_counts_against_a_users_quota() {
     let mut first = TcpStream::connect(server.address).unwrap();
     first.write_all(&bytes[..bytes.len() - 100]).unwrap();
     let on_its_way = || {
-        let files = std::fs::read_dir(home.storage().join(".incoming")).unwrap().flatten();
+        let folders = std::fs::read_dir(home.storage().join(".incoming")).unwrap().flatten();
+        let files = folders.flat_map(|folder| std::fs::read_dir(folder.path()).unwrap().flatten());
         files.filter_map(|file| Some(file.metadata().ok()?.len())).sum::<u64>()
     };
     let deadline = Instant::now() + Duration::from_secs(10);

@@ -1,9 +1,13 @@
 //! Bytes, at `storage/<user>/<session>/<uuid>.<ext>`. The names that people gave their files are in the metadata only.
 //!
-//! A file is written into `storage/.incoming` first, under a name that says where it will belong, and brought to disk. Then it
-//! gets its place as a second name, and only when the metadata know it does it lose the first. What is to be removed gets
-//! such a mark too, before the metadata forget it. So after a crash, whatever is in `.incoming` is all that can be wrong: if
-//! the metadata don't know it, it goes.
+//! The server writes a file into `storage/.incoming/<number>` first, under a name that says where it will belong, and syncs
+//! it. Then the file gets its place as a second name, and when the metadata know it, it loses the first. A file that is to
+//! be removed gets such a mark too, before the metadata forget it. After a crash, only the files in `.incoming` can be
+//! wrong: the next start removes those that the metadata don't know.
+//!
+//! The number follows from the user. A folder has one lock, and ext4 looks for a free inode near the folder: it steps over
+//! each inode that was deleted in the last minutes. With one folder for all, a user who makes and loses thousands of files
+//! slows down every file of the others.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -21,6 +25,8 @@ use crate::pace::Pace;
 use crate::random::{hex, new_uuid};
 
 const INCOMING: &str = ".incoming";
+/// Number of folders in `.incoming`. Users of the same folder slow each other down, more folders make starts slower.
+const INCOMING_FOLDERS: u8 = 64;
 /// Between the parts of a mark's name, none of which has it.
 const SEPARATOR: char = '~';
 /// What the name of a mark begins with if it is of something that is to go.
@@ -251,9 +257,19 @@ pub struct FolderBlobs {
 
 impl FolderBlobs {
     pub fn open(root: &Path) -> Result<Self, StoreError> {
-        let blobs = Self { root: root.to_owned() };
-        make_folder(&root.join(INCOMING))?;
-        Ok(blobs)
+        let incoming = root.join(INCOMING);
+        make_folder(&incoming)?;
+        spread_folders(&incoming);
+        for number in 0..INCOMING_FOLDERS {
+            make_folder(&incoming.join(incoming_folder_name(number)))?;
+        }
+        Ok(Self { root: root.to_owned() })
+    }
+
+    /// The folder for new files and marks of a user.
+    fn incoming(&self, user_folder: &str) -> PathBuf {
+        let number = Sha256::digest(user_folder.as_bytes())[0] % INCOMING_FOLDERS;
+        self.root.join(INCOMING).join(incoming_folder_name(number))
     }
 
     fn link(&self, written: &Written) -> Result<PathBuf, StoreError> {
@@ -278,8 +294,8 @@ impl FolderBlobs {
         }
     }
 
-    fn mark(&self, name: &str) -> Result<RemovalMark, StoreError> {
-        let path = self.root.join(INCOMING).join(format!("{REMOVAL}{name}"));
+    fn mark(&self, user_folder: &str, name: &str) -> Result<RemovalMark, StoreError> {
+        let path = self.incoming(user_folder).join(format!("{REMOVAL}{name}"));
         match OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path) {
             Ok(_) => Ok(RemovalMark { path, is_kept: false }),
             Err(source) => Err(StoreError::Files { path, source }),
@@ -324,7 +340,7 @@ impl FolderBlobs {
         let Some(blob) = BlobPath::from_parts(parts) else { return Ok(true) };
         let is_marked = || {
             let name = blob.incoming_name();
-            let incoming = self.root.join(INCOMING);
+            let incoming = self.incoming(&blob.folder);
             incoming.join(format!("{REMOVAL}{name}")).exists()
                 || incoming.join(format!("{REMOVAL}{}{SEPARATOR}{}", blob.folder, blob.session)).exists()
                 || incoming.join(name).exists()
@@ -336,7 +352,7 @@ impl FolderBlobs {
 
 impl Blobs for FolderBlobs {
     fn begin(&self, blob: BlobPath) -> Result<Incoming, StoreError> {
-        let path = self.root.join(INCOMING).join(blob.incoming_name());
+        let path = self.incoming(&blob.folder).join(blob.incoming_name());
         let file = OpenOptions::new()
             .write(true)
             .create_new(true)
@@ -404,18 +420,25 @@ impl Blobs for FolderBlobs {
     }
 
     fn mark_file(&self, blob: &BlobPath) -> Result<RemovalMark, StoreError> {
-        self.mark(&blob.incoming_name())
+        self.mark(&blob.folder, &blob.incoming_name())
     }
 
     fn mark_session(&self, owner: &Owner, session: &SessionId) -> Result<RemovalMark, StoreError> {
-        self.mark(&format!("{}{SEPARATOR}{session}", user_folder(owner)))
+        let folder = user_folder(owner);
+        self.mark(&folder, &format!("{folder}{SEPARATOR}{session}"))
     }
 
     fn recover(&self, known: &Known<'_>) -> Result<usize, StoreError> {
+        let incoming = self.root.join(INCOMING);
+        // Earlier versions wrote into `.incoming` itself.
+        let mut found = entries(&incoming)?;
+        for number in 0..INCOMING_FOLDERS {
+            found.extend(entries(&incoming.join(incoming_folder_name(number)))?);
+        }
         let mut removed = 0;
-        for entry in entries(&self.root.join(INCOMING))? {
+        for entry in found {
             let path = entry.path();
-            // Nothing of ours is a folder there.
+            // A file of ours is never a folder.
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 continue;
             }
@@ -450,6 +473,19 @@ impl Blobs for FolderBlobs {
             }
         }
         Ok(strays)
+    }
+}
+
+fn incoming_folder_name(number: u8) -> String {
+    format!("{number:02x}")
+}
+
+/// Tells ext4 to spread the folders in this one over the disk, with their files. Other file systems have no such flag.
+fn spread_folders(folder: &Path) {
+    use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
+    let Ok(folder) = File::open(folder) else { return };
+    if let Ok(flags) = ioctl_getflags(&folder) {
+        let _ = ioctl_setflags(&folder, flags | IFlags::TOPDIR);
     }
 }
 

@@ -88,7 +88,10 @@ fn misshapen(storage: &Path) -> Vec<String> {
             let is_right = match parts.as_slice() {
                 [top] if top == ".incoming" => kind.is_dir(),
                 [user] => kind.is_dir() && is_plain(user) && user.len() <= 64,
-                [top, _] if top == ".incoming" => false,
+                [top, number] if top == ".incoming" => {
+                    kind.is_dir() && u8::from_str_radix(number, 16).is_ok()
+                }
+                [top, ..] if top == ".incoming" => false,
                 [_, session] => kind.is_dir() && is_plain(session) && session.len() == 21,
                 [_, _, name] => kind.is_file() && is_blob(name),
                 _ => false,

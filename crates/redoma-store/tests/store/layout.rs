@@ -36,8 +36,9 @@ fn a_file_is_at_user_session_uuid_and_nobody_else_reads_it() {
     }
     // What is being written is as private.
     let incoming_file = store.begin_file(&session, &name("a")).unwrap();
-    let entry = std::fs::read_dir(incoming(&data)).unwrap().next().unwrap().unwrap();
-    assert_eq!(mode(&entry.path()), 0o600);
+    let written = written(&data);
+    assert_eq!(mode(&data.join("storage").join(&written)), 0o600);
+    assert_eq!(mode(data.join("storage").join(&written).parent().unwrap()), 0o700);
     drop(incoming_file);
 }
 
@@ -113,4 +114,27 @@ fn a_blob_that_became_a_link_is_not_followed() {
     std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
     assert!(store.open_file(&file.id).is_err());
     assert_eq!(wrong(&store).len(), 1);
+}
+
+/// A folder has one lock, and ext4 makes new files near it: one user's thousands of files must not slow down others.
+#[test]
+fn files_of_different_users_are_written_into_different_folders() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let mut folders = std::collections::HashSet::new();
+    for number in 0..100 {
+        let session = session_of(&store, &format!("user{number}"));
+        let incoming_file = store.begin_file(&session, &name("a")).unwrap();
+        folders.insert(written(folder.path()).parent().unwrap().to_owned());
+        drop(incoming_file);
+    }
+    assert!(folders.len() > 40, "{}", folders.len());
+}
+
+/// The one file that is being written, relative to storage.
+fn written(data: &Path) -> PathBuf {
+    let is_written = |path: &PathBuf| path.starts_with(".incoming") && path.components().count() == 3;
+    let found: Vec<_> = stored(data).into_iter().filter(is_written).collect();
+    let [one] = &*found else { panic!("{found:?}") };
+    one.clone()
 }

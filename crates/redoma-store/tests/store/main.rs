@@ -96,7 +96,7 @@ fn wrong(store: &Store) -> Vec<String> {
     store.check(&mut |_, _| {}).unwrap()
 }
 
-/// All files and folders below storage, relative to it.
+/// All files and folders below storage, relative to it, without the folders that are always there.
 fn stored(folder: &Path) -> Vec<PathBuf> {
     fn walk(root: &Path, folder: &Path, found: &mut Vec<PathBuf>) {
         for entry in std::fs::read_dir(folder).unwrap() {
@@ -109,20 +109,27 @@ fn stored(folder: &Path) -> Vec<PathBuf> {
     }
     let mut found = Vec::new();
     walk(&folder.join("storage"), &folder.join("storage"), &mut found);
+    let is_ours = |path: &PathBuf| path.starts_with(".incoming") && path.components().count() == 2;
+    found.retain(|path| !is_ours(path) || !folder.join("storage").join(path).is_dir());
     found.sort();
     found
 }
 
 /// Those of them that are files, without the marks.
 fn blobs(folder: &Path) -> Vec<PathBuf> {
-    let is_blob = |path: &PathBuf| path.components().count() == 3;
+    let is_blob = |path: &PathBuf| path.components().count() == 3 && !path.starts_with(".incoming");
     stored(folder).into_iter().filter(is_blob).collect()
 }
 
+/// One of the folders that files are written into.
 fn incoming(folder: &Path) -> PathBuf {
-    folder.join("storage/.incoming")
+    folder.join("storage/.incoming/00")
 }
 
+/// How many entries there are in all of these folders, and in the one above them.
 fn marks(folder: &Path) -> usize {
-    std::fs::read_dir(incoming(folder)).unwrap().count()
+    let entries = |folder: &Path| std::fs::read_dir(folder).unwrap().flatten().collect::<Vec<_>>();
+    let all = entries(&folder.join("storage/.incoming"));
+    let (folders, files): (Vec<_>, Vec<_>) = all.into_iter().partition(|entry| entry.path().is_dir());
+    files.len() + folders.iter().map(|entry| entries(&entry.path()).len()).sum::<usize>()
 }

@@ -46,6 +46,16 @@ fn each_stage_of_a_crashed_commit_is_put_in_order() {
 }
 
 #[test]
+fn marks_of_earlier_versions_are_put_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let session = session_of(&store, "ana");
+    let mark = format!("ana~{}~11111111-1111-4111-8111-111111111111.csv", session.id);
+    std::fs::write(folder.path().join("storage/.incoming").join(mark), "half").unwrap();
+    assert_eq!((store.recover().unwrap(), marks(folder.path())), (1, 0));
+}
+
+#[test]
 fn each_stage_of_a_crashed_removal_is_put_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
