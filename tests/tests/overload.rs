@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use redoma_tests::http::{Answer, Request};
 use redoma_tests::server::{ADMIN, Home, Server};
-use redoma_tests::{Mode, redoma_program};
+use redoma_tests::{Mode, host, redoma_program};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
@@ -222,6 +222,41 @@ fn a_hostile_neighbour_fails_none_of_anothers_requests() {
         assert_eq!(server.get("/readyz").send().status, 200);
         kill(server.pid());
     });
+}
+
+/// Linux then prefers each program of another user as soon as it wakes up.
+#[test]
+fn a_user_who_takes_all_processors_gets_what_others_leave_over() {
+    for mode in Mode::available() {
+        let home = Home::new(mode);
+        let server = home.serve();
+        server.wait_until_ready();
+        let is_behind = |folder: &PathBuf| {
+            std::fs::read_to_string(folder.join("cpu.idle")).is_ok_and(|text| text.trim() == "1")
+        };
+        let behind = || host::cgroups_of(server.pid()).into_iter().filter(is_behind).count();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let spin = "import os\nfor _ in range(4): os.fork()\nwhile True: pass";
+            let body = json!({ "lang": "py", "code": spin, "timeout": 4000 });
+            let hog = server.post("/v1/exec").key(ADMIN).header("User-Id", "hog").json(&body);
+            let is_over = &is_over;
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    let _ = hog.try_send();
+                }
+            });
+            let is_seen = || said(&exec(&server, "light", "py", "print(1)").send(), "1\n") && behind() > 0;
+            let deadline = Instant::now() + Duration::from_secs(30);
+            let mut has_seen = is_seen();
+            while !has_seen && Instant::now() < deadline {
+                has_seen = is_seen();
+            }
+            is_over.store(true, Ordering::Relaxed);
+            assert!(has_seen, "the hog's sandboxes have the same share as others");
+        });
+        eventually("the hog's sandboxes are gone", || behind() == 0);
+    }
 }
 
 #[test]

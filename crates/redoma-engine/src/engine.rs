@@ -34,11 +34,16 @@ impl Engine {
             Sharing::Fair => concurrency.waiting.min(MOST_WAITING),
             Sharing::FirstCome => concurrency.waiting,
         };
+        let weights = Weights::new();
+        if concurrency.sharing == Sharing::Fair {
+            // Without the thread, shares still change when programs begin and end.
+            let _ = weights.start();
+        }
         Self {
             backend,
             turns: Turns::new(Concurrency { waiting, ..concurrency }),
             meter: Meter::new(),
-            weights: Weights::default(),
+            weights,
         }
     }
 

@@ -17,8 +17,7 @@ use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use redoma_model::{Layer, Limits};
@@ -161,41 +160,97 @@ pub trait Group: Debug + Send + Sync {
     fn rest(&self);
     fn usage(&self) -> GroupUsage;
     fn version(&self) -> u8;
-    /// How much of the processor it gets beside others.
+    /// Its share of the processors beside others.
     fn weight(&self) -> Weight;
     /// Which of the layers that may be missing this group provides.
     fn layers(&self) -> Vec<Layer>;
 }
 
-/// How much of the processor a group gets when several want it. Outlives the group: what it then says is lost.
+/// A group's share of the processors beside other groups, and the CPU time that it has used. Outlives the group: then it
+/// writes nothing and reads nothing.
 #[derive(Debug, Clone)]
 pub struct Weight {
-    path: Arc<Path>,
-    /// The group is gone; another one may have its name by now. Held while the weight is written.
-    is_gone: Arc<Mutex<bool>>,
-    /// What a group has from the start.
-    whole: u32,
-    /// Into how many parts that is divided.
-    parts: Arc<AtomicU32>,
+    files: Arc<WeightFiles>,
+    state: Arc<Mutex<WeightState>>,
 }
 
+/// The control files of a group that are about CPU time.
+#[derive(Debug)]
+pub struct WeightFiles {
+    /// `cpu.shares` or `cpu.weight`.
+    pub weight: PathBuf,
+    /// `cpu.idle`, since Linux 5.15.
+    pub idle: PathBuf,
+    /// The file with the CPU time used, the key of its line (empty: the file is one number), and nanoseconds per unit.
+    pub usage: (PathBuf, &'static str, u64),
+    /// The weight of a new group.
+    pub whole: u32,
+}
+
+#[derive(Debug)]
+struct WeightState {
+    share: Share,
+    /// The group is gone, and another one may have its name.
+    is_gone: bool,
+}
+
+/// How much of the processors a group gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// One of so many parts of the weight of a new group.
+    Part(u32),
+    /// The time that groups with a [`Share::Part`] leave over: each of them is preferred as soon as it wakes up.
+    Leftover,
+}
+
+/// Stands for [`Share::Leftover`] where Linux has no `cpu.idle`.
+const LEFTOVER_PARTS: u32 = 64;
+
 impl Weight {
-    /// Of a new group, for all who will ever change it: they have copies of this one.
-    pub fn new(path: &Path, whole: u32) -> Self {
-        Self { path: path.into(), is_gone: Arc::default(), whole, parts: Arc::new(AtomicU32::new(1)) }
+    /// For a new group. Everything that changes the weight has a clone of this one.
+    pub fn new(files: WeightFiles) -> Self {
+        let state = WeightState { share: Share::Part(1), is_gone: false };
+        Self { files: Arc::new(files), state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Writes nothing from now on.
+    fn lock(&self) -> MutexGuard<'_, WeightState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on nothing is written or read.
     fn end(&self) {
-        *self.is_gone.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.lock().is_gone = true;
     }
 
-    /// Makes it one of so many parts. Best effort: it is about fairness, not about safety.
-    pub fn set(&mut self, parts: u32) {
-        let is_gone = self.is_gone.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.parts.swap(parts, Ordering::Relaxed) != parts && !*is_gone {
-            let _ = write(&self.path, &format!("{}\n", (self.whole / parts.max(1)).max(2)));
+    /// Best effort: fairness depends on it, safety does not.
+    pub fn set(&self, share: Share) {
+        let mut state = self.lock();
+        if state.is_gone || state.share == share {
+            return;
         }
+        // Linux takes no weight for an idle group, and gives it the whole weight again when it is no longer idle.
+        if state.share == Share::Leftover {
+            let _ = write(&self.files.idle, "0\n");
+        }
+        state.share = share;
+        let parts = match share {
+            Share::Leftover if write(&self.files.idle, "1\n").is_ok() => return,
+            Share::Leftover => LEFTOVER_PARTS,
+            Share::Part(parts) => parts.max(1),
+        };
+        let _ = write(&self.files.weight, &format!("{}\n", (self.files.whole / parts).max(2)));
+    }
+
+    /// CPU time that the group has used, if it is still there.
+    pub fn cpu_time(&self) -> Option<Duration> {
+        let state = self.lock();
+        if state.is_gone {
+            return None;
+        }
+        let (path, key, nanos) = &self.files.usage;
+        let text = read_file(path)?;
+        let number: u64 = text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok())?;
+        Some(Duration::from_nanos(number.saturating_mul(*nanos)))
     }
 }
 

@@ -10,8 +10,8 @@ use redoma_model::Layer;
 use rustix::process::Pid;
 
 use super::{
-    CgroupError, Entry, Folder, Group, GroupLimits, GroupUsage, Mounts, NoCgroup, Weight, may_write,
-    remove_folder,
+    CgroupError, Entry, Folder, Group, GroupLimits, GroupUsage, Mounts, NoCgroup, Weight, WeightFiles,
+    may_write, remove_folder,
 };
 use crate::janitor::OwnerTag;
 
@@ -280,7 +280,13 @@ impl Group for V1Group {
     }
 
     fn weight(&self) -> Weight {
-        self.weight.get_or_init(|| Weight::new(&self.cpu.path.join("cpu.shares"), 1024)).clone()
+        let files = || WeightFiles {
+            weight: self.cpu.path.join("cpu.shares"),
+            idle: self.cpu.path.join("cpu.idle"),
+            usage: (self.cpuacct.path.join("cpuacct.usage"), "", 1),
+            whole: 1024,
+        };
+        self.weight.get_or_init(|| Weight::new(files())).clone()
     }
 
     fn layers(&self) -> Vec<Layer> {

@@ -15,8 +15,8 @@ use redoma_model::Layer;
 use rustix::process::Pid;
 
 use super::{
-    CgroupError, Entry, Folder, Group, GroupLimits, GroupUsage, Mounts, NoCgroup, Weight, may_write,
-    remove_folder, write,
+    CgroupError, Entry, Folder, Group, GroupLimits, GroupUsage, Mounts, NoCgroup, Weight, WeightFiles,
+    may_write, remove_folder, write,
 };
 use crate::janitor::OwnerTag;
 
@@ -243,7 +243,13 @@ impl Group for V2Group {
     }
 
     fn weight(&self) -> Weight {
-        self.weight.get_or_init(|| Weight::new(&self.folder.path.join("cpu.weight"), 100)).clone()
+        let files = || WeightFiles {
+            weight: self.folder.path.join("cpu.weight"),
+            idle: self.folder.path.join("cpu.idle"),
+            usage: (self.folder.path.join("cpu.stat"), "usage_usec ", 1000),
+            whole: 100,
+        };
+        self.weight.get_or_init(|| Weight::new(files())).clone()
     }
 
     fn layers(&self) -> Vec<Layer> {
