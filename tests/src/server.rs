@@ -62,6 +62,18 @@ impl Home {
         self.path().join("storage")
     }
 
+    /// The folders that the server writes new files into.
+    pub fn incoming_folders(&self) -> Vec<PathBuf> {
+        let folders = std::fs::read_dir(self.storage().join(".incoming")).expect("the server made it");
+        folders.map(|folder| folder.expect("it can be read").path()).collect()
+    }
+
+    /// The files that are being written.
+    pub fn incoming_files(&self) -> Vec<PathBuf> {
+        let files = |folder: &PathBuf| std::fs::read_dir(folder).expect("the server made it").flatten();
+        self.incoming_folders().iter().flat_map(files).map(|file| file.path()).collect()
+    }
+
     /// Writes the configuration. Where that says nothing of a policy there is none: what the walls are for must not depend
     /// on whether somebody has read the program before.
     pub fn configure(&self, text: &str) {

@@ -523,11 +523,8 @@ fn what_is_on_its_way_counts_against_a_users_quota() {
     let bytes = upload.bytes();
     let mut first = TcpStream::connect(server.address).unwrap();
     first.write_all(&bytes[..bytes.len() - 100]).unwrap();
-    let on_its_way = || {
-        let folders = std::fs::read_dir(home.storage().join(".incoming")).unwrap().flatten();
-        let files = folders.flat_map(|folder| std::fs::read_dir(folder.path()).unwrap().flatten());
-        files.filter_map(|file| Some(file.metadata().ok()?.len())).sum::<u64>()
-    };
+    let on_its_way =
+        || home.incoming_files().iter().filter_map(|file| Some(file.metadata().ok()?.len())).sum::<u64>();
     let deadline = Instant::now() + Duration::from_secs(10);
     while on_its_way() < 1 << 20 {
         assert!(Instant::now() < deadline, "it does not come");

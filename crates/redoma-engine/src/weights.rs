@@ -7,8 +7,8 @@
 //!   short program that wakes up still waits until the time slice of a long one ends. Each owner has an account of CPU
 //!   time. The programs of the owner add to it, and it drains at the rate of an even share: the number of processors,
 //!   divided by the number of active owners. While it holds more than [`BURST`] and another owner is active, the owner's
-//!   sandboxes have [`Share::Leftover`]. What is left over is at least an even share, or the account drains and the owner
-//!   gets the full weight back.
+//!   sandboxes have [`Share::Leftover`]. If that is less than an even share, the account drains and the owner gets the full
+//!   weight back.
 //!
 //! Accounts are reviewed when a program begins, at most once per [`REVIEW_INTERVAL`]. A thread reviews them while there is
 //! an owner with [`Share::Leftover`], so that it ends when the other owners have gone.
@@ -111,11 +111,13 @@ impl Account {
         !self.sandboxes.is_empty() || now < self.active_until
     }
 
-    fn drain(&mut self, rate: f64, now: Instant) {
-        let seconds = now.saturating_duration_since(self.drained_at).as_secs_f64();
+    /// Adds the CPU time that running programs have used, and takes off what has drained.
+    fn settle(&mut self, rate: f64, now: Instant) {
+        let used: f64 = self.sandboxes.iter_mut().map(Sandbox::used).sum();
+        let drained = now.saturating_duration_since(self.drained_at).as_secs_f64() * rate;
         self.drained_at = now;
         let most = BURST.as_secs_f64() + LONGEST_DEBT.as_secs_f64() * rate;
-        self.debt = (self.debt.min(most) - seconds * rate).max(0.0);
+        self.debt = (self.debt + used - drained).clamp(0.0, most);
     }
 }
 
@@ -128,8 +130,7 @@ impl Accounts {
         let rate = processors / f64::from(u32::try_from(active.max(1)).unwrap_or(u32::MAX));
         let mut has_leftover = false;
         for account in self.by_owner.values_mut() {
-            account.debt += account.sandboxes.iter_mut().map(Sandbox::used).sum::<f64>();
-            account.drain(rate, now);
+            account.settle(rate, now);
             let limit = if account.is_over { LOW } else { BURST };
             let is_over = active > 1 && account.debt > limit.as_secs_f64();
             if is_over != account.is_over {
@@ -329,15 +330,17 @@ mod tests {
         let (groups, weights, now) = (Groups::new(), weights(2.0), Instant::now());
         let _hog = weights.add_at(&owner("hog"), groups.make("hog"), now);
         groups.use_cpu("hog", 100 * SECOND);
-        assert!(!review(&weights, now + 50 * SECOND), "nobody else is there");
-        let light = weights.add_at(&owner("light"), groups.make("light"), now + 51 * SECOND);
+        assert!(!review(&weights, now + 50 * SECOND), "without others, all processors are an even share");
+        let light = weights.add_at(&owner("light"), groups.make("light"), now + 50 * SECOND);
+        groups.use_cpu("hog", 2 * SECOND);
+        assert!(review(&weights, now + 51 * SECOND));
         assert!(groups.is_idle("hog") && !groups.is_idle("light"));
         // The next program of the same owner starts behind others at once.
         let _next = weights.add_at(&owner("hog"), groups.make("next"), now + 51 * SECOND);
         assert!(groups.is_idle("next"));
-        weights.remove(&owner("light"), light.number, now + 52 * SECOND);
-        assert!(review(&weights, now + 52 * SECOND), "an owner stays active between two programs");
-        assert!(!review(&weights, now + 52 * SECOND + 2 * ACTIVE));
+        weights.remove(&owner("light"), light.number, now + 51 * SECOND);
+        assert!(review(&weights, now + 51 * SECOND), "an owner stays active between two programs");
+        assert!(!review(&weights, now + 51 * SECOND + ACTIVE));
         assert!(!groups.is_idle("hog") && !groups.is_idle("next"));
     }
 

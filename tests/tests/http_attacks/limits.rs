@@ -1,5 +1,7 @@
 //! Quotas, and what programs leave behind.
 
+use std::path::PathBuf;
+
 use redoma_tests::canary::Canary;
 use redoma_tests::http::{chunked, exchange};
 use redoma_tests::server::{ADMIN, Server};
@@ -550,7 +552,8 @@ fn a_branch_without_room_copies_nothing() {
     let uploaded =
         server.post(&format!("/api/v1/sessions/{session}/files")).key(&ana).form(&[], &files).send();
     assert_eq!(uploaded.status, 201, "{}", uploaded.text());
-    let incoming = || world.home.storage().join(".incoming").metadata().unwrap().modified().unwrap();
+    let changed = |folder: &PathBuf| folder.metadata().unwrap().modified().unwrap();
+    let incoming = || world.home.incoming_folders().iter().map(changed).max();
     let before = incoming();
     let branch = server.post(&format!("/api/v1/sessions/{session}/branch")).key(&ana).json(&json!({})).send();
     assert_eq!((branch.status, &branch.json()["code"]), (507, &json!("quota")), "{}", branch.text());

@@ -367,8 +367,7 @@ fn an_upload_whose_client_leaves_leaves_nothing() {
     let world = World::new();
     let server = &world.server;
     let session = server.session(ADMIN);
-    let incoming = world.home.storage().join(".incoming");
-    let count = || std::fs::read_dir(&incoming).unwrap().count();
+    let count = || world.home.incoming_files().len();
     let piece = vec![b'x'; 1 << 20];
     let begin = |path: &str| {
         let mut stream = connect(server);
