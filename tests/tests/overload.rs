@@ -229,6 +229,7 @@ fn a_hostile_neighbour_fails_none_of_anothers_requests() {
 fn a_user_who_takes_all_processors_gets_what_others_leave_over() {
     for mode in Mode::available() {
         let home = Home::new(mode);
+        home.configure("");
         let server = home.serve();
         server.wait_until_ready();
         let is_behind = |folder: &PathBuf| {
@@ -241,7 +242,6 @@ fn a_user_who_takes_all_processors_gets_what_others_leave_over() {
             let body = json!({ "lang": "py", "code": spin, "timeout": 4000 });
             let hog = server.post("/v1/exec").key(ADMIN).header("User-Id", "hog").json(&body);
             let is_over = &is_over;
-            // One program has one processor, which may be an even share.
             for _ in 0..3 {
                 let hog = hog.clone();
                 scope.spawn(move || {
@@ -250,11 +250,16 @@ fn a_user_who_takes_all_processors_gets_what_others_leave_over() {
                     }
                 });
             }
-            let is_seen = || said(&exec(&server, "light", "py", "print(1)").send(), "1\n") && behind() > 0;
             let deadline = Instant::now() + Duration::from_secs(30);
-            let mut has_seen = is_seen();
-            while !has_seen && Instant::now() < deadline {
-                has_seen = is_seen();
+            let mut has_seen = false;
+            // With seven active users an even share is so small that the hog exceeds it on a busy machine, too.
+            for number in (0..6).cycle() {
+                let answer = exec(&server, &format!("light{number}"), "py", "print(1)").send();
+                has_seen = said(&answer, "1\n") && behind() > 0;
+                if has_seen || Instant::now() >= deadline {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(100));
             }
             is_over.store(true, Ordering::Relaxed);
             assert!(has_seen, "the hog's sandboxes have the same share as others");

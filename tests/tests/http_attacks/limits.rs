@@ -366,8 +366,8 @@ data = open('same.txt').read(); open('same.txt', 'w').write(data); os.utime('sam
 }
 
 /// Path, length and bytes of every stored file.
-fn blobs(world: &World) -> Vec<(std::path::PathBuf, Vec<u8>)> {
-    fn walk(folder: &std::path::Path, all: &mut Vec<(std::path::PathBuf, Vec<u8>)>) {
+fn blobs(world: &World) -> Vec<(PathBuf, Vec<u8>)> {
+    fn walk(folder: &std::path::Path, all: &mut Vec<(PathBuf, Vec<u8>)>) {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             if entry.path().is_dir() {
                 walk(&entry.path(), all);
