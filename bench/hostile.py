@@ -1,7 +1,9 @@
 """A user who does their worst, for section m: bombs at the limits of a profile, and everything else that users of one server
-share. Each thread repeats one attack until it is told to end; counts and sizes are bounded.
+share. Each thread repeats one attack until it is told to end; counts and sizes are bounded. The threads have a process of their
+own: Python runs one thread of a process at a time, so in one process the victim's requests would wait for the hostile user's.
 """
 
+import multiprocessing
 import secrets
 import socket
 import threading
@@ -60,10 +62,36 @@ CELLS = [BOMBS[name] for name in ("CPU spin", "memory hog", "fork bomb", "thread
 
 
 class Hostile:
-    """Threads that each send one bomb after the other, until told to end."""
+    """The process of the hostile user. `statuses` counts the answers that it got, once it has ended."""
 
     def __init__(self, server):
-        self.address, self.key = server.address, server.key
+        forked = multiprocessing.get_context("fork")
+        self.statuses, self.pipe, other_end = Counter(), *forked.Pipe()
+        self.process = forked.Process(target=attack_until_told, args=(server.address, server.key, other_end), daemon=True)
+
+    def __enter__(self):
+        self.process.start()
+        return self
+
+    def __exit__(self, *_):
+        self.pipe.send("end")
+        if self.pipe.poll(LAST_BOMB + 10):
+            self.statuses = self.pipe.recv()
+        self.process.kill()
+        self.process.join()
+
+
+def attack_until_told(address, key, pipe):
+    with Attacks(address, key) as attacks:
+        pipe.recv()
+    pipe.send(attacks.statuses)
+
+
+class Attacks:
+    """Threads that each send one bomb after the other, until told to end."""
+
+    def __init__(self, address, key):
+        self.address, self.key = address, key
         self.stop, self.statuses, self.threads = threading.Event(), Counter(), []
         # Bombs run to the profile's limits or to shorter ones, so that each kind has its turns and ends often.
         work = [self.bombs(kind, milliseconds) for milliseconds in SHORT for kind in BOMBS]

@@ -23,6 +23,7 @@ use sha2::{Digest, Sha256};
 use crate::StoreError;
 use crate::pace::Pace;
 use crate::random::{hex, new_uuid};
+use crate::sync_order::keeps_order;
 
 const INCOMING: &str = ".incoming";
 /// Number of folders in `.incoming`. Users of the same folder slow each other down, more folders make starts slower.
@@ -35,6 +36,8 @@ const REMOVAL: char = '~';
 const MAX_SYNCED_SINGLY: usize = 8;
 /// Maximum number of bytes of a file that the server reads and writes at a time.
 const FILL_BYTES: usize = 64 << 10;
+/// From this many bytes on, a file goes to disk while it is being written.
+const MAX_UNSYNCED: u64 = 1 << 20;
 
 /// Where a file's bytes are.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -116,6 +119,8 @@ pub struct Incoming {
     file: Option<File>,
     hash: Sha256,
     size: u64,
+    /// This many bytes went to disk early.
+    on_disk: u64,
     blob: BlobPath,
     keeps_mark: bool,
 }
@@ -138,8 +143,22 @@ impl Incoming {
                 Err(error) => return Err(error),
             };
             self.write_all(&buffer[..count])?;
+            if self.size - self.on_disk >= MAX_UNSYNCED {
+                self.write_back(pace);
+            }
             pace.step();
         }
+    }
+
+    /// Makes Linux write what came since the last time. Without this, all bytes of a run reach the disk when the run is
+    /// synced, and the files of others wait behind them.
+    fn write_back(&mut self, pace: &mut Pace) {
+        let Some(file) = &self.file else { return };
+        let length = std::num::NonZeroU64::new(self.size - self.on_disk);
+        // To drop a page from its cache, Linux first has to write it.
+        let _ =
+            pace.on_disk(|| rustix::fs::fadvise(file, self.on_disk, length, rustix::fs::Advice::DontNeed));
+        self.on_disk = self.size;
     }
 
     /// What the metadata will say.
@@ -253,6 +272,8 @@ pub trait Blobs: fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub struct FolderBlobs {
     root: PathBuf,
+    /// Whether a synced file brings its name and its folders along.
+    keeps_order: bool,
 }
 
 impl FolderBlobs {
@@ -263,7 +284,7 @@ impl FolderBlobs {
         for number in 0..INCOMING_FOLDERS {
             make_folder(&incoming.join(incoming_folder_name(number)))?;
         }
-        Ok(Self { root: root.to_owned() })
+        Ok(Self { root: root.to_owned(), keeps_order: keeps_order(&incoming) })
     }
 
     /// The folder for new files and marks of a user.
@@ -359,7 +380,15 @@ impl Blobs for FolderBlobs {
             .mode(0o600)
             .open(&path)
             .map_err(|source| StoreError::Files { path: path.clone(), source })?;
-        Ok(Incoming { path, file: Some(file), hash: Sha256::new(), size: 0, blob, keeps_mark: false })
+        Ok(Incoming {
+            path,
+            file: Some(file),
+            hash: Sha256::new(),
+            size: 0,
+            on_disk: 0,
+            blob,
+            keeps_mark: false,
+        })
     }
 
     fn place(&self, files: &[Written], pace: &mut Pace) -> Result<(), StoreError> {
@@ -375,12 +404,15 @@ impl Blobs for FolderBlobs {
         if files.len() > MAX_SYNCED_SINGLY {
             // By a file that was open while data was written: Linux tells its descriptor of errors since then.
             let file = files.iter().find_map(|written| written.incoming.file.as_ref());
-            let synced = file.map_or(Err(Errno::BADF), rustix::fs::syncfs);
+            let synced = pace.on_disk(|| file.map_or(Err(Errno::BADF), rustix::fs::syncfs));
             return synced.map_err(|errno| failed(&self.root, errno.into()));
         }
         for Written { incoming, .. } in files {
-            let synced = incoming.file.as_ref().map_or(Err(Errno::BADF.into()), File::sync_all);
-            synced.map_err(|source| failed(&incoming.path, source))?;
+            let sync = || incoming.file.as_ref().map_or(Err(Errno::BADF.into()), File::sync_all);
+            pace.on_disk(sync).map_err(|source| failed(&incoming.path, source))?;
+        }
+        if self.keeps_order {
+            return Ok(());
         }
         for folder in folders {
             // Its own name is in the folder above, and that one's in the root.

@@ -33,6 +33,7 @@ mod random;
 mod reserve;
 mod sqlite;
 mod store;
+mod sync_order;
 
 pub use audit::{Appended, Audit, AuditError};
 pub use blobs::{BlobPath, Blobs, FolderBlobs, Incoming, Known, RemovalMark, Written};

@@ -3,7 +3,8 @@
 //! Control groups limit what programs do. They don't limit what the server does with the files that a program leaves: it
 //! reads, hashes and writes up to ten thousand of them. Without a bound, one user keeps all processors busy with that.
 //!
-//! Each owner has an account of CPU time. Work for the owner adds to it, and the account empties at a steady rate. While it
+//! Each owner has an account of CPU time, and of the time that the disk takes for its files, which others' files then wait
+//! for. Work for the owner adds to it, and the account empties at a steady rate. While it
 //! holds more than [`BURST`] and the server works for others too, the thread that works for the owner rests between two files.
 //! It holds no lock of the store then. Its run keeps its turn, so a run rests for [`MAX_TOTAL_REST`] at most.
 
@@ -76,6 +77,7 @@ impl Workload {
             owner: owner.clone(),
             looked: Instant::now(),
             cpu: cpu_time(),
+            disk: Duration::ZERO,
             rested: Duration::ZERO,
         }
     }
@@ -137,6 +139,8 @@ pub struct Pace {
     owner: Owner,
     looked: Instant,
     cpu: Duration,
+    /// Time of the disk that is not in the account yet.
+    disk: Duration,
     rested: Duration,
 }
 
@@ -154,9 +158,17 @@ impl Pace {
         }
     }
 
+    /// Waits for the disk. The time counts as work.
+    pub fn on_disk<T>(&mut self, wait: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let result = wait();
+        self.disk += start.elapsed();
+        result
+    }
+
     fn charge(&mut self) -> Duration {
         let (now, cpu) = (Instant::now(), cpu_time());
-        let worked = cpu.saturating_sub(self.cpu);
+        let worked = cpu.saturating_sub(self.cpu) + std::mem::take(&mut self.disk);
         (self.looked, self.cpu) = (now, cpu);
         self.work.add(&self.owner, worked, now)
     }
