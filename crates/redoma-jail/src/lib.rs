@@ -57,7 +57,7 @@ pub use locks::MAX_LOCKS;
 pub use plan::{Ids, Plan, PlanError, Program, Rlimits, Role, Scratch, TreeEntry, Workspace, own_inodes};
 pub use spawn::{Event, Sandbox, Starting, Stdio, above_stdio};
 pub use step::{JailError, Step};
-pub use sys::{SignalPipe, give_back_memory, is_single_threaded};
+pub use sys::{SignalPipe, give_back_memory, is_single_threaded, take_short_turns};
 pub use weakening::Weakening;
 
 /// The uid and gid that code sees itself run as.

@@ -661,6 +661,22 @@ pub fn give_back_memory() {
     }
 }
 
+/// Linux lets the calling thread run sooner when it wakes, for shorter turns: of the threads with the same right to a
+/// processor, the one with the shorter turn goes first. Copies of the thread get ordinary turns. Before Linux 6.12 this
+/// changes nothing, and where it is refused, nothing is lost but the time.
+pub fn take_short_turns() {
+    const RESET_ON_FORK: u64 = 1;
+    const TURN_NANOSECONDS: u64 = 200_000;
+    // SAFETY: the structure is plain numbers; zero is a value of each.
+    let mut attributes: libc::sched_attr = unsafe { zeroed() };
+    attributes.size = size_of::<libc::sched_attr>() as u32;
+    attributes.sched_policy = libc::SCHED_OTHER as u32;
+    attributes.sched_flags = RESET_ON_FORK;
+    attributes.sched_runtime = TURN_NANOSECONDS;
+    // SAFETY: the structure outlives the call and tells its own size; 0 is the calling thread.
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+}
+
 /// Whether this process has one thread only, so that a clone of it is a whole copy.
 pub fn is_single_threaded() -> bool {
     // The folder of its threads has one more link for each; to count what is in it takes several times as long.

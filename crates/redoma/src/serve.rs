@@ -115,6 +115,8 @@ pub fn serve(global: &Global, arguments: &ServeArguments) -> anyhow::Result<Exit
         .enable_all()
         // Each program that runs or waits, for its turn or for a tool, has one.
         .max_blocking_threads(concurrency.running + concurrency.waiting + 1536)
+        // A user's answer waits for these threads, beside the programs of others.
+        .on_thread_start(redoma_jail::take_short_turns)
         .build()?;
     let watchdog = watchdog(&app, &runtime, notifier.clone())?;
     let result = runtime.block_on(listen(Arc::clone(&app), address, admin, no_auth, notifier));
